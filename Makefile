@@ -1,0 +1,64 @@
+# Two commands do it all on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help setup demo check format test-fast test test-slow bench results clean
+
+help:
+	@echo "make demo       train a small federation, forget a class, audit it, write demo/report.html"
+	@echo "make test       every check and every real part once"
+	@echo "make setup      only make the environment"
+	@echo "make check      lint, format and types"
+	@echo "make test-fast  the daily tests"
+	@echo "make test-slow  faults, kills, many repetitions"
+	@echo "make bench      measure speed, as ratios"
+	@echo "make results    render docs/results from their cells"
+
+setup: $(VENV)/.demo
+
+# python3 -m venv needs Debian's python3-venv; install it when we are root and it is missing.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fedforget needs Python 3.11 or newer; set PYTHON=/path/to/python3.11."; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq python3-venv; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/fedforget demo --out demo
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not real and not slow" --doctest-modules src tests
+
+test: check
+	$(BIN)/python -m pytest -m "not slow" --doctest-modules src tests
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow tests
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m benchmarks
+
+results: $(VENV)/.dev
+	$(BIN)/python -m fedforget.experiments render docs/results
+
+clean:
+	rm -rf $(VENV) build dist demo

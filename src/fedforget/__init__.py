@@ -1,0 +1,1 @@
+"""Make a federated model forget, and show that it did."""

@@ -1,0 +1,127 @@
+"""The first audit: what a model knows of the target, and of everything else. Percentages throughout.
+
+    test_acc       accuracy on test data                     retained_acc   accuracy on everybody's D'
+    bd_acc         share of R still predicted as the label it was trained on (BD Acc; for a clean target, its accuracy)
+    bd_acc_test    the same on triggered test images: does the backdoor still open?
+    true_acc       share of R predicted as the class it really is
+    target_loss    mean cross entropy on R against the trained label
+    target_class_test_acc    accuracy on unseen test images of the target's class"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedforget.data.backdoor import Backdoor
+from fedforget.data.samples import Samples
+from fedforget.federation.evaluation import Evaluation, evaluate, predict
+from fedforget.federation.local import Federation, thread_count
+from fedforget.federation.tasks import Measure
+from fedforget.params import distance
+from fedforget.requests import ErasureRequest
+
+
+@dataclass(frozen=True)
+class Measures:
+    """One model's figures. None where there is nothing to measure; never a number in its place."""
+
+    test_acc: float | None
+    bd_acc: float | None
+    bd_acc_test: float | None
+    true_acc: float | None
+    target_loss: float | None
+    retained_acc: float | None
+    target_class_test_acc: float | None
+    per_class: list[float | None]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def measure(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    test: Samples,
+    *,
+    backdoor: Backdoor | None = None,
+    seed: int = 0,
+    threads: int = 1,
+) -> Measures:
+    """Test data is measured here; R and D' are measured by the clients that hold them, and only counts come back."""
+    target, retained = measure_clients(federation, state, requests, seed=seed, threads=threads)
+    model = federation.model
+    with thread_count(threads):
+        model.load_state_dict(dict(state))
+        on_test = evaluate(model, test, federation.normalisation, federation.classes, federation.device)
+        triggered = None
+        if backdoor is not None:
+            stamped = backdoor.triggered_test(test)
+            triggered = evaluate(model, stamped, federation.normalisation, federation.classes, federation.device)
+    labels = {request.label for request in requests if request.kind == "class"}
+    target_class = next(iter(labels)) if len(labels) == 1 else None
+    return Measures(
+        test_acc=on_test.accuracy,
+        bd_acc=_still_trained(target),
+        bd_acc_test=None if triggered is None or not triggered.count else 100.0 * triggered.as_trained / triggered.count,
+        true_acc=_as_true(target),
+        target_loss=target.mean_loss,
+        retained_acc=retained.accuracy,
+        target_class_test_acc=None if target_class is None else on_test.per_class[target_class],
+        per_class=on_test.per_class,
+    )
+
+
+def measure_clients(
+    federation: Federation, state: Mapping[str, Tensor], requests: Sequence[ErasureRequest], *, seed: int, threads: int
+) -> tuple[Evaluation, Evaluation]:
+    """(on R, on D') over all clients."""
+    nothing = (0,) * federation.classes
+    target = retained = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
+    for reply in federation.ask(Measure(seed=seed, threads=threads, requests=tuple(requests)), state):
+        target = target + Evaluation.from_numbers(reply.numbers, "target", federation.classes)
+        retained = retained + Evaluation.from_numbers(reply.numbers, "retained", federation.classes)
+    return target, retained
+
+
+def _still_trained(target: Evaluation) -> float | None:
+    """Over the flipped samples if there are any (a triggered sample that belongs to the flipped class proves nothing)."""
+    if target.evidence:
+        return 100.0 * target.flipped_hits / target.evidence
+    return 100.0 * target.as_trained / target.count if target.count else None
+
+
+def _as_true(target: Evaluation) -> float | None:
+    if target.evidence:
+        return 100.0 * target.flipped_as_true / target.evidence
+    return 100.0 * target.as_true / target.count if target.count else None
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far a model is from Retrain: in weights (Euclidean), in predicted classes (share of test samples that differ,
+    percent) and in predicted probabilities (mean KL(Retrain || model) on test data, nats)."""
+
+    weights: float
+    disagreement: float
+    divergence: float
+
+
+def distance_to(
+    federation: Federation, state: Mapping[str, Tensor], oracle: Mapping[str, Tensor], test: Samples, threads: int = 1
+) -> Distance:
+    """Distance of `state` to the retrained model `oracle`."""
+    with thread_count(threads):
+        logits: list[Tensor] = []
+        for weights in (oracle, state):
+            federation.model.load_state_dict(dict(weights))
+            logits.append(predict(federation.model, test.features, federation.normalisation, federation.device))
+        p, q = (F.log_softmax(z.double(), dim=1) for z in logits)
+        differ = (logits[0].argmax(1) != logits[1].argmax(1)).double().mean()
+        divergence = F.kl_div(q, p, reduction="batchmean", log_target=True)
+    return Distance(distance(oracle, state), 100.0 * float(differ), float(torch.clamp(divergence, min=0.0)))

@@ -1,0 +1,106 @@
+"""Samples with stable ids, and the data sets made of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fedforget.errors import InputError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Features, labels and ids of the same samples, in one order.
+
+    `features` are images as uint8 [n, channels, height, width], or any float tensor [n, ...].
+    `labels` are what a model is trained on; `true_labels` differ from them only where a sample was poisoned.
+    `ids` are stable: a sample keeps its id in every subset, partition and run."""
+
+    features: Tensor
+    labels: Tensor
+    true_labels: Tensor
+    ids: Tensor
+
+    def __post_init__(self) -> None:
+        sizes = {len(self.features), len(self.labels), len(self.true_labels), len(self.ids)}
+        if len(sizes) != 1:
+            raise InputError(
+                f"Features ({len(self.features)}), labels ({len(self.labels)}) and ids ({len(self.ids)}) "
+                "must have the same number of samples."
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, which: Tensor) -> Samples:
+        """The samples named by a boolean mask or by positions, in that order."""
+        return Samples(self.features[which], self.labels[which], self.true_labels[which], self.ids[which])
+
+    def with_features(self, features: Tensor) -> Samples:
+        return replace(self, features=features)
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor, first_id: int = 0) -> Samples:
+        """Clean samples with consecutive ids from `first_id`."""
+        labels = labels.to(torch.int64)
+        ids = torch.arange(first_id, first_id + len(labels), dtype=torch.int64)
+        return cls(features, labels, labels.clone(), ids)
+
+    @classmethod
+    def concatenate(cls, parts: list[Samples]) -> Samples:
+        return cls(
+            torch.cat([p.features for p in parts]),
+            torch.cat([p.labels for p in parts]),
+            torch.cat([p.true_labels for p in parts]),
+            torch.cat([p.ids for p in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """How uint8 images become floats: x / 255, then (x - mean) / std for each channel. Floats pass unchanged."""
+
+    mean: tuple[float, ...] = (0.5,)
+    std: tuple[float, ...] = (0.5,)
+
+    def __call__(self, features: Tensor) -> Tensor:
+        if features.dtype != torch.uint8:
+            return features.float()
+        shape = (-1, *([1] * (features.dim() - 2)))
+        mean = torch.tensor(self.mean, device=features.device).reshape(shape)
+        std = torch.tensor(self.std, device=features.device).reshape(shape)
+        return features.float().div_(255.0).sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A classification task: training samples to spread over clients, and test samples nobody trains on."""
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: tuple[str, ...]
+    normalisation: Normalisation = Normalisation()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one sample's features."""
+        return tuple(self.train.features.shape[1:])
+
+    def first(self, train: int, test: int | None = None) -> Dataset:
+        """A small version: the first `train` training and `test` test samples, ids unchanged."""
+        keep = torch.arange(len(self.test) if test is None else min(test, len(self.test)))
+        return replace(
+            self, train=self.train.select(torch.arange(min(train, len(self.train)))), test=self.test.select(keep)
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of everything a run depends on: two data sets with one digest train to the same bits."""
+        sha = hashlib.sha256(f"{self.name}|{self.shape}|{self.classes}|{self.normalisation}".encode())
+        for samples in (self.train, self.test):
+            for tensor in (samples.features, samples.labels, samples.ids):
+                sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return sha.hexdigest()

@@ -1,0 +1,23 @@
+"""The errors a user meets: one sentence that names what is wrong and what to do."""
+
+
+class FedForgetError(Exception):
+    """Base of every error that fedforget raises on purpose. Its text is one sentence for a person."""
+
+
+class InputError(FedForgetError):
+    """The caller's input is wrong; nothing was started and nothing was changed."""
+
+
+class DivergedError(FedForgetError):
+    """A computation left the finite numbers; the old model is still in place.
+
+    `stage` names where it happened (a training round, the sketch, the forgetting step)."""
+
+    def __init__(self, stage: str, detail: str) -> None:
+        super().__init__(f"{stage} diverged: {detail}")
+        self.stage = stage
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["DivergedError"], tuple[str, str]]:
+        return type(self), (self.stage, self.detail)

@@ -1,0 +1,55 @@
+"""A client: its samples, and a network to run them through. Everything private lives here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedforget.data.samples import Normalisation, Samples
+from fedforget.errors import InputError
+from fedforget.requests import ErasureRequest, target_mask
+
+
+@dataclass(frozen=True)
+class Client:
+    """Client k with its data D_k. `model` is a workspace that any task may overwrite; the weights arrive with the task."""
+
+    index: int
+    samples: Samples
+    model: nn.Module
+    normalisation: Normalisation
+    classes: int
+    device: torch.device
+
+    def load(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """The workspace model with the weights of `state`."""
+        self.model.load_state_dict(dict(state))
+        return self.model
+
+    def inputs(self, features: Tensor) -> Tensor:
+        """Features as the network takes them."""
+        return self.normalisation(features.to(self.device))
+
+    def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
+        """(R, D'): the target that this client's `requests` name, and the retained rest."""
+        mask = target_mask(requests, self.index, self.samples)
+        return self.samples.select(mask), self.samples.select(~mask)
+
+    def check(self, request: ErasureRequest) -> int:
+        """Refuse a request that names nothing of this client's; return the size of its target."""
+        if request.kind == "class" and not bool(request.matches(self.samples).any()):
+            if request.label is not None and request.label >= self.classes:
+                raise InputError(f"Class {request.label} does not exist; the data has classes 0 to {self.classes - 1}.")
+            held = ", ".join(str(c) for c in self.samples.true_labels.unique().tolist())
+            raise InputError(f"Client {self.index} holds no sample of class {request.label}; it holds classes {held}.")
+        if request.kind == "samples":
+            unknown = set(request.sample_ids) - set(self.samples.ids.tolist())
+            if unknown:
+                raise InputError(
+                    f"Sample {min(unknown)} is not among client {self.index}'s data"
+                    f"{f' (nor are {len(unknown) - 1} more)' if len(unknown) > 1 else ''}; a client can only withdraw its own samples."
+                )
+        return int(request.matches(self.samples).sum())

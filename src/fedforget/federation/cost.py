@@ -1,0 +1,159 @@
+"""What a request costs, from its arrival to the final global model: time, gradients, bytes sent, stored and in memory."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedforget.federation.local import Federation, TargetSize
+from fedforget.federation.tasks import Reply, Task
+from fedforget.params import state_bytes
+from fedforget.requests import ErasureRequest
+
+
+@dataclass
+class Cost:
+    """The whole bill of one request.
+
+    `gradient_evaluations`: one sample's forward and backward pass = 1, a forward pass alone = 0.4.
+    `bytes`: models and numbers sent between server and clients, both ways. `stored_bytes`: what had to be kept beside
+    the model (sketches, histories). `peak_bytes`: the most memory in use at once, above what was in use before."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    gradient_evaluations: float = 0.0
+    bytes: int = 0
+    stored_bytes: int = 0
+    peak_bytes: int = 0
+
+    @property
+    def total_seconds(self) -> float:
+        return sum(self.seconds.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "seconds": self.total_seconds,
+            "seconds_by_stage": dict(self.seconds),
+            "gradient_evaluations": self.gradient_evaluations,
+            "bytes": self.bytes,
+            "stored_bytes": self.stored_bytes,
+            "peak_bytes": self.peak_bytes,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Cost:
+        names = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
+        return cls(dict(values["seconds_by_stage"]), *(values[name] for name in names))
+
+
+class Meter:
+    """A federation that writes down what everything costs. Methods run on a meter and name the stage they are in."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation = federation
+        self.model = federation.model
+        self.classes = federation.classes
+        self.normalisation = federation.normalisation
+        self.device = federation.device
+        self.cost = Cost()
+        self._stage = "server"
+        self._mark = time.perf_counter()
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self.federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        return self.federation.check(requests)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time spent inside goes to `name`, save what a client itself names otherwise."""
+        self._settle()
+        before, self._stage = self._stage, name
+        try:
+            yield
+        finally:
+            self._settle()
+            self._stage = before
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        sent = state_bytes(state)
+        for reply in self.federation.ask(task, state, to):
+            numbers = len(reply.numbers) + sum(len(curve) for curve in reply.curves.values())
+            self.cost.bytes += sent + state_bytes(reply.tensors) + 8 * numbers
+            self.cost.gradient_evaluations += reply.gradient_evaluations
+            self.cost.stored_bytes = max(self.cost.stored_bytes, reply.stored_bytes)
+            for stage, seconds in reply.seconds.items():
+                self._add(stage, seconds)
+                self._add(self._stage, -seconds)
+            yield reply
+
+    def _add(self, stage: str, seconds: float) -> None:
+        self.cost.seconds[stage] = self.cost.seconds.get(stage, 0.0) + seconds
+
+    def _settle(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
+        self._add(self._stage, now - self._mark)
+        self._mark = now
+
+    def so_far(self) -> Cost:
+        """The bill up to now."""
+        self._settle()
+        return self.cost
+
+    def start_from(self, earlier: Cost) -> None:
+        """Go on with the bill of an interrupted run."""
+        self.cost = earlier
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Time and peak memory of the block."""
+        self._mark = time.perf_counter()
+        with PeakMemory(self.device) as peak:
+            try:
+                yield
+            finally:
+                self._settle()
+        self.cost.peak_bytes = peak.bytes
+
+
+class PeakMemory:
+    """The most memory in use at once inside the block, above what was in use at its start.
+
+    On CUDA: the allocator's own figure. On Linux: the resident size's high-water mark, reset at the start. Elsewhere
+    the mark cannot be reset, so the figure is how far the process's all-time peak rose."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._cuda = device.type == "cuda"
+        self.bytes = 0
+
+    def __enter__(self) -> PeakMemory:
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats()
+            self._start = torch.cuda.memory_allocated()
+            return self
+        with suppress(OSError), open("/proc/self/clear_refs", "w") as clear:
+            clear.write("5")
+        self._start = _status("VmRSS")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        now = torch.cuda.max_memory_allocated() if self._cuda else _status("VmHWM")
+        self.bytes = max(0, now - self._start)
+
+
+def _status(field_name: str) -> int:
+    with suppress(OSError), open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(field_name + ":"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,122 @@
+"""The seam, and the embedded federation: every client in this process, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedforget.data.backdoor import Backdoor
+from fedforget.data.samples import Dataset, Normalisation, Samples
+from fedforget.errors import InputError
+from fedforget.federation.client import Client
+from fedforget.federation.tasks import Reply, Task
+from fedforget.models import check_model
+from fedforget.params import copy_state
+from fedforget.requests import ErasureRequest
+
+
+class TargetSize(NamedTuple):
+    """How much of a client's data a request takes, and how much it leaves."""
+
+    target: int
+    retained: int
+
+
+class Federation(Protocol):
+    """Everything an algorithm may ask of a federation."""
+
+    model: nn.Module
+    """The architecture, as a workspace: its weights mean nothing between two calls."""
+    classes: int
+    normalisation: Normalisation
+    device: torch.device
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """The clients' numbers, ascending."""
+        ...
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        """Run `task` on the model `state` at the clients `to` (default: all), and yield one reply from each, in
+        ascending order of the clients. A task that fails at a client raises its error here."""
+        ...
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        """Refuse requests that cannot be served; else the size of the target at each client they name."""
+        ...
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Run with this many threads: the count changes the order of float sums, hence the bits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class LocalFederation:
+    """The embedded default: the clients' data lies in this process, and `ask` is a loop."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        parts: Sequence[Tensor],
+        model: nn.Module,
+        *,
+        backdoors: Sequence[Backdoor] = (),
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.device = torch.device(device)
+        self.classes = len(dataset.classes)
+        self.normalisation = dataset.normalisation
+        check_model(model, dataset.shape, self.classes)
+        self.model = model.to(self.device)
+        self.backdoors = tuple(backdoors)
+        self._clients = [self._client(k, dataset.train.select(part)) for k, part in enumerate(parts)]
+        together = torch.cat([client.samples.ids for client in self._clients])
+        if len(together.unique()) != len(together):
+            raise InputError("The partition gives a sample to more than one client.")
+
+    def _client(self, index: int, samples: Samples) -> Client:
+        for backdoor in self.backdoors:
+            samples = backdoor.poison(index, samples)
+        if self.device.type != "cpu":
+            samples = samples.with_features(samples.features.to(self.device))
+        return Client(index, samples, self.model, self.normalisation, self.classes, self.device)
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return range(len(self._clients))
+
+    def client(self, index: int) -> Client:
+        """One client with its private data: for tests and for the report's pictures, never for a method."""
+        if not 0 <= index < len(self._clients):
+            raise InputError(f"Client {index} does not exist; this federation has clients 0 to {len(self._clients) - 1}.")
+        return self._clients[index]
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        state = copy_state(state, self.device)
+        for index in sorted(self.clients if to is None else to):
+            with thread_count(task.threads):
+                reply = task.run(state, self.client(index))
+            yield reply
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        if not requests:
+            raise InputError("No erasure request was given; name at least one target.")
+        for request in requests:
+            self.client(request.client).check(request)
+        sizes: dict[int, TargetSize] = {}
+        for index in sorted({request.client for request in requests}):
+            target, retained = self.client(index).split(requests)
+            sizes[index] = TargetSize(len(target), len(retained))
+        if sum(size.target for size in sizes.values()) >= sum(len(client.samples) for client in self._clients):
+            raise InputError("The target is all the data there is, so no model would be left; delete the model instead.")
+        return sizes

@@ -1,0 +1,81 @@
+"""Federated training: rounds of local training and averaging (FedAvg, the paper's section 2.1)."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+from torch import Tensor
+
+from fedforget.errors import InputError
+from fedforget.federation.aggregation import average
+from fedforget.federation.local import Federation
+from fedforget.federation.tasks import Train
+from fedforget.params import State, copy_state
+from fedforget.requests import ErasureRequest
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the federation trains. The defaults are the ones that work on MNIST; the paper leaves batch and momentum open."""
+
+    rounds: int = 5
+    epochs: int = 1
+    lr: float = 0.01
+    momentum: float = 0.9
+    batch_size: int = 64
+    seed: int = 0
+    threads: int = os.cpu_count() or 1
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            lowest = 0 if item.name in ("momentum", "seed", "rounds") else None
+            if not math.isfinite(value) or value < 0 or (lowest is None and value == 0):
+                need = "0 or larger" if lowest == 0 else "above 0"
+                raise InputError(f"Training setting '{item.name}' is {value}, but it must be a finite number {need}.")
+        if self.momentum >= 1:
+            raise InputError(f"Training setting 'momentum' is {self.momentum}, but it must be below 1.")
+
+    def train_task(self, round: int, exclude: Sequence[ErasureRequest] = ()) -> Train:
+        """The task of one ordinary round."""
+        return Train(
+            seed=self.seed, threads=self.threads, round=round, epochs=self.epochs, lr=self.lr,
+            momentum=self.momentum, batch_size=self.batch_size, exclude=tuple(exclude),
+        )  # fmt: skip
+
+
+def participants(federation: Federation, exclude: Sequence[ErasureRequest]) -> list[int]:
+    """Everybody but the clients that withdrew altogether."""
+    gone = {request.client for request in exclude if request.kind == "client"}
+    return [client for client in federation.clients if client not in gone]
+
+
+def run_round(federation: Federation, state: Mapping[str, Tensor], task: Train) -> State:
+    """One round: every participant trains `task` from `state`, the server averages (Eq. 2)."""
+    return average(federation.ask(task, state, participants(federation, task.exclude)))
+
+
+def train(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    schedule: Schedule,
+    *,
+    start: int = 0,
+    exclude: Sequence[ErasureRequest] = (),
+    on_round: Callable[[int, State], None] | None = None,
+) -> State:
+    """Rounds `start` to `schedule.rounds` - 1. `on_round(done, state)` is called after each, to save and to show."""
+    current = copy_state(state)
+    for round in range(start, schedule.rounds):
+        current = run_round(federation, current, schedule.train_task(round, exclude))
+        if on_round is not None:
+            on_round(round + 1, current)
+    return current
+
+
+def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureRequest]) -> Train:
+    """An ordinary round after the schedule's end, for durability: its draws are those of round `done` + 1."""
+    return replace(schedule.train_task(done, exclude), purpose="further")

@@ -1,0 +1,90 @@
+"""What a server may ask of a client, and what comes back.
+
+A task is a small frozen dataclass that can travel. Its `run` is the handler: it sees the client's model and data, and
+what it returns is all that leaves the client. A reply holds model-sized tensors and numbers, never a sample."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from fedforget.params import State
+from fedforget.requests import ErasureRequest
+
+if TYPE_CHECKING:
+    from fedforget.federation.client import Client
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What one client sends back. `seconds` are the client's own, by stage; the rest is what a method needs."""
+
+    client: int
+    tensors: State = field(default_factory=dict)
+    numbers: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    gradient_evaluations: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    stored_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Base of all tasks. `seed` names the run; `threads` travels along because the thread count changes float bits."""
+
+    seed: int
+    threads: int
+
+    @abstractmethod
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        """The handler: runs at the client, in this process or on another machine."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train(Task):
+    """Local training of one round: `epochs` of minibatch SGD on the client's data without what `exclude` names.
+
+    `share` < 1 trains on a seeded random part of it only (the recovery round after forgetting)."""
+
+    round: int
+    epochs: int = 1
+    lr: float = 0.01
+    momentum: float = 0.9
+    batch_size: int = 64
+    share: float = 1.0
+    exclude: tuple[ErasureRequest, ...] = ()
+    freeze_normalisation: bool = False
+    purpose: str = "train"
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        from fedforget.federation.training import train_at_client
+
+        return train_at_client(self, state, client)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountSamples(Task):
+    """n_k: how many samples the client trains on, without what `exclude` names."""
+
+    exclude: tuple[ErasureRequest, ...] = ()
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        return Reply(client.index, numbers={"samples": float(len(client.split(self.exclude)[1]))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(Task):
+    """How the model does on the client's private data: on the target of `requests`, and on the retained rest.
+
+    Only counts and sums of losses come back."""
+
+    requests: tuple[ErasureRequest, ...]
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        from fedforget.federation.evaluation import measure_at_client
+
+        return measure_at_client(self, state, client)

@@ -1,0 +1,77 @@
+"""Local training: minibatch SGD on the client's own data (FedAvg's inner loop, the paper's section 2.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedforget.errors import DivergedError
+from fedforget.federation.client import Client
+from fedforget.federation.tasks import Reply, Train
+from fedforget.params import first_non_finite, state_of
+from fedforget.seeds import derive_generator
+
+_NORMALISERS = (nn.modules.batchnorm._BatchNorm,)
+
+
+def minibatches(n: int, batch_size: int, generator: torch.Generator, device: torch.device) -> Iterator[Tensor]:
+    """Positions 0..n-1 in a random order, `batch_size` at a time. A lone last sample joins the batch before it,
+    since batch statistics of one sample do not exist."""
+    order = torch.randperm(n, generator=generator).to(device)
+    pieces = list(order.split(batch_size))
+    if len(pieces) > 1 and len(pieces[-1]) == 1:
+        pieces[-2:] = [torch.cat(pieces[-2:])]
+    yield from pieces
+
+
+def set_training_mode(model: nn.Module, freeze_normalisation: bool) -> None:
+    """Training mode; with `freeze_normalisation`, layers with running statistics use and keep the ones they have."""
+    model.train()
+    if freeze_normalisation:
+        for module in model.modules():
+            if isinstance(module, _NORMALISERS):
+                module.eval()
+
+
+def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) -> Reply:
+    """One client's round: theta_{k,t+1} from theta_t (the step before Eq. 2)."""
+    _, samples = client.split(task.exclude)
+    if task.share < 1.0 and len(samples):
+        generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
+        keep = torch.randperm(len(samples), generator=generator)[: max(1, math.ceil(task.share * len(samples)))]
+        samples = samples.select(keep.sort().values)
+    if len(samples) == 0:
+        return Reply(client.index, numbers={"samples": 0.0})
+
+    model = client.load(state)
+    set_training_mode(model, task.freeze_normalisation)
+    optimiser = torch.optim.SGD(model.parameters(), lr=task.lr, momentum=task.momentum)
+    generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
+    features, labels = samples.features.to(client.device), samples.labels.to(client.device)
+    total = torch.zeros((), device=client.device)
+    for _ in range(task.epochs):
+        for batch in minibatches(len(samples), task.batch_size, generator, client.device):
+            loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
+            optimiser.zero_grad(set_to_none=True)
+            loss.backward()
+            optimiser.step()
+            total += loss.detach() * len(batch)
+
+    trained = state_of(model)
+    broken = first_non_finite(trained)
+    if broken is not None:
+        raise DivergedError(
+            f"Training in round {task.round} at client {client.index}",
+            f"parameter '{broken}' is no longer finite; lower the learning rate ({task.lr:g}).",
+        )
+    evaluations = float(len(samples) * task.epochs)
+    return Reply(
+        client.index,
+        tensors=trained,
+        numbers={"samples": float(len(samples)), "loss": float(total) / evaluations},
+        gradient_evaluations=evaluations,
+    )

@@ -1,0 +1,110 @@
+"""The methods: one table, one way to call them.
+
+Adding a method is one file with a function
+
+    def my_method(federation, state, requests, settings, schedule, served=()) -> (new state, curves)
+
+and one line in `METHODS`. It talks to the federation through `ask` alone and never changes `state`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from torch import Tensor
+
+from fedforget.errors import DivergedError, InputError
+from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
+from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.local import Federation
+from fedforget.federation.rounds import Schedule
+from fedforget.methods.fedaf.method import forget_with_fedaf
+from fedforget.methods.fedaf.settings import CONVENTIONAL, PAPER, RECOMMENDED
+from fedforget.methods.retrain import RetrainSettings, retrain
+from fedforget.params import State, copy_state, first_non_finite
+from fedforget.requests import ErasureRequest
+
+Curves = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the table: the function, and its settings by preset. The first preset is the default."""
+
+    run: Callable[..., tuple[State, Curves]]
+    presets: Mapping[str, Any]
+    summary: str
+    resumable: bool = False
+    """Whether the function takes `checkpoints` and goes on where an interruption left it."""
+
+
+METHODS: dict[str, Method] = {
+    "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
+    "fedaf": Method(
+        forget_with_fedaf, {"recommended": RECOMMENDED, "paper": PAPER}, "overwrite the target with new memories"
+    ),
+    "fedaf-c": Method(forget_with_fedaf, {"default": CONVENTIONAL}, "new memories without the knowledge preserver"),
+}
+
+
+@dataclass(frozen=True)
+class Forgetting:
+    """What came of a request: the new global model, what it cost, and the curves seen on the way."""
+
+    state: State
+    method: str
+    preset: str
+    requests: tuple[ErasureRequest, ...]
+    cost: Cost
+    settings: Any
+    curves: Curves = field(default_factory=dict)
+
+
+def method_settings(method: str, preset: str | None = None, **overrides: Any) -> tuple[str, Any]:
+    """(name of the preset, settings) of a method, with single settings changed by name."""
+    if method not in METHODS:
+        raise InputError(f"Method '{method}' is unknown; choose one of {', '.join(METHODS)}.")
+    presets = METHODS[method].presets
+    preset = preset or next(iter(presets))
+    if preset not in presets:
+        raise InputError(f"Method '{method}' has no preset '{preset}'; choose one of {', '.join(presets)}.")
+    names = [item.name for item in fields(presets[preset])]
+    for name in overrides:
+        if name not in names:
+            raise InputError(f"Method '{method}' has no setting '{name}'; it has {', '.join(names)}.")
+    return preset, replace(presets[preset], **overrides)
+
+
+def forget(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: ErasureRequest | Sequence[ErasureRequest],
+    schedule: Schedule,
+    method: str = "fedaf",
+    preset: str | None = None,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    checkpoints: CheckpointStore | None = None,
+    **overrides: Any,
+) -> Forgetting:
+    """Make the global model `state` forget the target of `requests`.
+
+    `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away.
+    Everything is checked before any work, and `state` itself is never changed."""
+    asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
+    preset, settings = method_settings(method, preset, **overrides)
+    federation.check(asked)
+    broken = first_non_finite(state)
+    if broken is not None:
+        raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
+    meter = Meter(federation)
+    extra: dict[str, Any] = {}
+    if checkpoints is not None and METHODS[method].resumable:
+        extra["checkpoints"] = Checkpoints(checkpoints, meter)
+    with meter.measured():
+        forgotten, curves = METHODS[method].run(meter, copy_state(state), asked, settings, schedule, served, **extra)
+    broken = first_non_finite(forgotten)
+    if broken is not None:
+        raise DivergedError(f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place.")
+    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves)

@@ -1,0 +1,158 @@
+"""The knowledge preserver: an elastic penalty that keeps everything but the target in place (the paper's section 4.3).
+
+    penalty(theta) = (lambda/2) ||J^ (theta - theta*)||^2                                            (Eq. 12)
+
+theta* is the anchor, J^ the sketch of the retained data. Two ways to take its step in training:
+
+    gradient   theta <- theta - lr lambda J^^T J^ (theta - theta*)         the paper; stable for lr < 2/(lambda sigma_max^2)
+    proximal   d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d,  d = theta - theta*         closed form, always stable
+
+The proximal step is the exact minimiser of ||theta - v||^2/(2 lr) + penalty(theta) at v (Woodbury): one s x s
+factorisation, made once. As lambda grows it becomes the projection onto the directions that leave every sketched loss
+where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from fedforget.errors import InputError
+from fedforget.federation.memory import available_bytes
+from fedforget.methods.fedaf.sketch import Sketch
+from fedforget.params import flatten, slices, trainable
+
+
+class Preserver(Protocol):
+    """A quadratic penalty (lambda/2) d^T A d around the anchor."""
+
+    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor: ...
+
+    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None: ...
+
+    def proximal_step(self, parameters: Mapping[str, Tensor]) -> None: ...
+
+    def largest_curvature(self) -> float: ...
+
+
+class SketchPreserver:
+    """The penalty of a sketch: A = J^^T J^ (times 1/n if `normalise`).
+
+    `strength` is lambda. The paper drops 1/n ("both are scales"): then lambda counts n-fold."""
+
+    def __init__(
+        self, sketch: Sketch, anchor: Mapping[str, Tensor], *, strength: float, lr: float, normalise: bool = True
+    ) -> None:
+        self.rows = sketch.rows
+        self.anchor = flatten(anchor)
+        self.strength = strength / sketch.count if normalise else strength
+        gram = _gram(self.rows)
+        self._largest = float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0.0))
+        if strength > 0 and lr > 0:
+            ridge = torch.eye(len(gram), device=gram.device, dtype=gram.dtype) / (lr * self.strength)
+            self._factor = torch.linalg.cholesky(gram + ridge)
+
+    def _moved(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        return flatten(parameters) - self.anchor
+
+    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """(lambda/2) ||J^ d||^2."""
+        return 0.5 * self.strength * _times(self.rows, self._moved(parameters)).square().sum()
+
+    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
+        """theta <- theta - lr lambda J^^T J^ d."""
+        along = _times(self.rows, self._moved(parameters))
+        _subtract(parameters, _transposed_times(self.rows, along), lr * self.strength)
+
+    def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
+        """d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d."""
+        if self.strength == 0:
+            return
+        along = _times(self.rows, self._moved(parameters)).to(self._factor)
+        solved = torch.cholesky_solve(along[:, None], self._factor)[:, 0]
+        _subtract(parameters, _transposed_times(self.rows, solved.float()), 1.0)
+
+    def largest_curvature(self) -> float:
+        """lambda sigma_max(J^)^2: plain gradient steps are stable for lr < 2 over this."""
+        return self.strength * self._largest
+
+
+class DiagonalPreserver:
+    """Elastic weight consolidation with a diagonal, for comparison: A = diag(F), F = mean of squared per-sample gradients
+    (Kirkpatrick et al. 2017)."""
+
+    def __init__(self, diagonal: Tensor, anchor: Mapping[str, Tensor], *, strength: float, lr: float) -> None:
+        self.diagonal = diagonal
+        self.anchor = flatten(anchor)
+        self.strength = strength
+        self.lr = lr
+
+    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """(lambda/2) sum_j F_j d_j^2."""
+        return 0.5 * self.strength * (self.diagonal * (flatten(parameters) - self.anchor).square()).sum()
+
+    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
+        moved = flatten(parameters) - self.anchor
+        _subtract(parameters, self.diagonal * moved, lr * self.strength)
+
+    def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
+        """d_j <- d_j / (1 + lr lambda F_j)."""
+        moved = flatten(parameters) - self.anchor
+        pull = self.lr * self.strength * self.diagonal
+        _subtract(parameters, moved * pull / (1.0 + pull), 1.0)
+
+    def largest_curvature(self) -> float:
+        return self.strength * float(self.diagonal.max())
+
+
+def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Bytes of the s x m sketch, or a refusal, before any work, that says which s would fit."""
+    size = sum(p.numel() for p in trainable(model).values())
+    per_row = size * torch.empty((), dtype=dtype).element_size()
+    needed, free = rows * per_row, int(0.8 * available_bytes(device))
+    if needed > free:
+        fits = free // per_row
+        advice = f"use {fits} rows or fewer" if fits else "use a smaller model"
+        raise InputError(
+            f"A sketch of {rows} rows for {size:,} parameters needs {needed / 2**30:.2f} GiB, but only "
+            f"{free / 2**30:.2f} GiB of memory may be used; {advice}, or store it as bfloat16."
+        )
+    return needed
+
+
+# The sketch may be stored in bfloat16; sums are made in float32, a block of rows at a time.
+_BLOCK = 64
+
+
+def _gram(rows: Tensor) -> Tensor:
+    """J^ J^^T in float64, [s, s]."""
+    if rows.dtype == torch.float32:
+        return (rows @ rows.T).double()
+    blocks = [block.float() for block in rows.split(_BLOCK)] if len(rows) <= _BLOCK else None
+    if blocks is not None:
+        return (blocks[0] @ blocks[0].T).double()
+    return torch.cat([torch.cat([a.float() @ b.float().T for b in rows.split(_BLOCK)], dim=1) for a in rows.split(_BLOCK)]).double()
+
+
+def _times(rows: Tensor, vector: Tensor) -> Tensor:
+    if rows.dtype == torch.float32:
+        return rows @ vector
+    return torch.cat([block.float() @ vector for block in rows.split(_BLOCK)])
+
+
+def _transposed_times(rows: Tensor, vector: Tensor) -> Tensor:
+    if rows.dtype == torch.float32:
+        return vector @ rows
+    total = torch.zeros(rows.shape[1], device=rows.device)
+    for block, part in zip(rows.split(_BLOCK), vector.split(_BLOCK), strict=True):
+        total += part @ block.float()
+    return total
+
+
+@torch.no_grad()
+def _subtract(parameters: Mapping[str, Tensor], vector: Tensor, scale: float) -> None:
+    """theta <- theta - scale * vector, in place."""
+    for name, place in slices(parameters):
+        parameters[name].sub_(vector[place].view_as(parameters[name]), alpha=scale)

@@ -1,0 +1,136 @@
+"""FedAF, federated active forgetting (the paper's Algorithm 1), seen from the server.
+
+    for each client k with a request:
+        theta_k <- client k trains on new memories of R under the knowledge preserver        lines 1-7, `Forget`
+        theta   <- aggregate theta_k                                                         line 8, `aggregate`
+    recover: one round over a small share of everybody's retained data                       not in the paper
+
+What other clients' data supports comes back in the recovery round; what nothing supports does not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedforget.errors import DivergedError
+from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
+from fedforget.federation.cost import Meter
+from fedforget.federation.rounds import Schedule, participants, run_round
+from fedforget.federation.local import TargetSize
+from fedforget.federation.tasks import CountSamples, Reply, Train
+from fedforget.methods.fedaf.forgetting import SKETCH_KEY, BuildSketch, Forget
+from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.sketch import Sketch, merge
+from fedforget.params import State, copy_state, first_non_finite
+from fedforget.requests import ErasureRequest
+
+
+def forget_with_fedaf(
+    federation: Meter,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    settings: FedAFSettings,
+    schedule: Schedule,
+    served: Sequence[ErasureRequest] = (),
+) -> tuple[State, dict[str, list[float]]]:
+    """(the global model without the target, the curves of the forgetting)."""
+    current = copy_state(state)
+    exclude = (*served, *requests)
+    sizes = federation.check(requests)
+    curves: dict[str, list[float]] = {}
+    for client in sorted({request.client for request in requests}):
+        message = dict(current)
+        if settings.preserver == "sketch" and _takes_everybodys(settings, client, sizes):
+            with federation.stage("sketch"):
+                message |= federation_sketch(federation, current, exclude, settings, schedule)
+        with federation.stage("forgetting"):
+            task = Forget(
+                seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
+                served=tuple(r for r in served if r.client == client), settings=settings,
+            )  # fmt: skip
+            (reply,) = federation.ask(task, message, [client])
+        for name, values in reply.curves.items():
+            curves.setdefault(name, []).extend(values)
+        with federation.stage("aggregation"):
+            current = aggregate(federation, current, reply, settings, schedule, exclude)
+
+    with federation.stage("recovery"):
+        for round in range(settings.recovery_rounds):
+            current = run_round(federation, current, recovery_task(schedule, settings, round, exclude))
+    broken = first_non_finite(current)
+    if broken is not None:
+        raise DivergedError("FedAF", f"parameter '{broken}' of the global model is no longer finite.")
+    return current, curves
+
+
+def aggregate(
+    federation: Meter,
+    anchor: State,
+    reply: Reply,
+    settings: FedAFSettings,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+) -> State:
+    """How the unlearned client's model becomes the global one (line 8; the paper does not say what the peers send).
+
+    replace           it is the global model: nothing is diluted
+    scaled            it sends theta* + (theta_k - theta*)/w_k and the idle peers theta*: the same model, and it works
+                      under secure aggregation, where the server sees the sum only
+    average-idle      FedAvg with peers that send theta* unchanged: the model moves w_k of the way
+    average-training  FedAvg with peers that train an ordinary round meanwhile"""
+    if settings.aggregation == "replace":
+        return reply.tensors
+    peers = [k for k in participants(federation, exclude) if k != reply.client]
+    if settings.aggregation == "average-training":
+        trained = federation.ask(schedule.train_task(schedule.rounds, exclude), anchor, peers)
+        return average(itertools.chain([reply], trained))
+    count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude))
+    others = sum(peer.numbers["samples"] for peer in federation.ask(count, {}, peers))
+    samples = reply.numbers["samples"]
+    sent = reply.tensors
+    if settings.aggregation == "scaled":
+        sent = scaled_towards(anchor, sent, (samples + others) / samples)
+    mean = WeightedMean()
+    mean.add(sent, samples)
+    if others:
+        mean.add(anchor, others)
+    return mean.result()
+
+
+def federation_sketch(
+    federation: Meter,
+    state: State,
+    exclude: Sequence[ErasureRequest],
+    settings: FedAFSettings,
+    schedule: Schedule,
+) -> State:
+    """Everybody's sketch of the retained data, merged: what must travel to the target client beside the model.
+
+    The budget of samples is the whole federation's, so each client sketches its part of it."""
+    clients = participants(federation, exclude)
+    if settings.sketch_samples is not None:
+        settings = replace(settings, sketch_samples=max(1, settings.sketch_samples // len(clients)))
+    task = BuildSketch(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude), settings=settings)
+    replies = federation.ask(task, state, clients)
+    merged = merge(Sketch(r.tensors[SKETCH_KEY], int(r.numbers["count"])) for r in replies if r.numbers["count"])
+    return {SKETCH_KEY: merged.rows, f"{SKETCH_KEY}.count": torch.tensor(merged.count)}
+
+
+def _takes_everybodys(settings: FedAFSettings, client: int, sizes: Mapping[int, TargetSize]) -> bool:
+    if settings.sketch_scope == "auto":
+        return sizes[client].retained == 0
+    return settings.sketch_scope == "federation"
+
+
+def recovery_task(
+    schedule: Schedule, settings: FedAFSettings, round: int, exclude: Sequence[ErasureRequest]
+) -> Train:
+    """A round over `recovery_share` of the retained data."""
+    return replace(
+        schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share, lr=settings.recovery_lr,
+        momentum=settings.recovery_momentum, purpose="recovery",
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""FedAF's settings and its two presets. Each default needs no thought; each knob says where the paper decides it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Literal, get_args, get_type_hints
+
+from fedforget.errors import InputError
+
+
+@dataclass(frozen=True)
+class FedAFSettings:
+    """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons."""
+
+    memory: Literal["uniform", "random", "teacher", "debiased", "suppressed"] = "suppressed"
+    teachers: int = 10
+    """Q, for the memories `teacher` and `debiased`."""
+    sigma: float | Literal["auto", "literal"] = "auto"
+    """The debias weight of Eq. 4."""
+
+    preserver: Literal["sketch", "diagonal", "none"] = "sketch"
+    penalty: Literal["proximal", "gradient"] = "proximal"
+    strength: float = 10.0
+    """lambda, the weight of the penalty."""
+    normalise: bool = True
+    """Divide the penalty by n, as H = J^T J / n says; the paper then drops n."""
+    sketch_rows: int = 100
+    """s."""
+    sketch_labels: Literal["data", "sampled", "mas"] = "sampled"
+    sketch_data: Literal["retained", "all"] = "retained"
+    """D' or, in the paper, D_k: which protects the target too."""
+    sketch_scope: Literal["auto", "client", "federation"] = "auto"
+    """Whose data: the target client's, or everybody's, merged. `auto` takes everybody's when the client keeps nothing."""
+    sketch_samples: int | None = 3000
+    """At most so many samples of a client, drawn at random."""
+    sketch_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    ascent: Literal["none", "plain", "capped", "bounded"] = "capped"
+    """The form of - L_R."""
+    ascent_cap: float = 6.0
+    epochs: int = 1
+    """EWC epochs: passes over the target."""
+    lr: float = 0.003
+    momentum: float = 0.0
+    batch_size: int = 64
+    stop_below: float | None = None
+    """Stop early once no more than this share of the target still gets its trained label."""
+    freeze_normalisation: bool = True
+
+    aggregation: Literal["replace", "scaled", "average-idle", "average-training"] = "replace"
+    recovery_rounds: int = 1
+    recovery_share: float = 0.02
+    """Part of each client's retained data in a recovery round; 1 makes it an ordinary round."""
+    recovery_lr: float = 0.01
+    recovery_momentum: float = 0.9
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for item in fields(self):
+            value = getattr(self, item.name)
+            choices = [c for option in (hints[item.name], *get_args(hints[item.name])) for c in get_args(option) if isinstance(c, str)]
+            if isinstance(value, str) and value not in choices:
+                raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be one of {', '.join(choices)}.")
+            if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
+                raise InputError(f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger.")
+        for name in ("teachers", "sketch_rows", "epochs", "batch_size", "lr", "sketch_samples", "ascent_cap", "recovery_lr"):
+            if getattr(self, name) == 0:
+                raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
+        if not 0 < self.recovery_share <= 1:
+            raise InputError(f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1.")
+
+
+RECOMMENDED = FedAFSettings()
+
+PAPER = FedAFSettings(
+    memory="debiased", teachers=10, sigma="auto",
+    penalty="gradient", strength=10.0, normalise=False,
+    sketch_rows=50, sketch_labels="data", sketch_data="all", sketch_scope="client", sketch_samples=None,
+    ascent="plain", epochs=1, lr=0.001, momentum=0.0, batch_size=64,
+    aggregation="average-training", recovery_rounds=0,
+)  # fmt: skip
+"""The text to the letter, with the ambiguities decided as docs/decisions/paper-ambiguities.md says. It diverges."""
+
+CONVENTIONAL = replace(PAPER, preserver="none", ascent="none")
+"""The paper's ablation FedAF-C: conventional training on the new memories, L_M alone."""

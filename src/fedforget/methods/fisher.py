@@ -1,0 +1,48 @@
+"""The diagonal of the Fisher information, from per-sample gradients.
+
+    F_j = (1/n) sum_i (d l_i / d theta_j)^2
+
+The mean of squared gradients, not the squared mean gradient of a minibatch, which at an optimum is smaller by about
+the batch size and not by a constant factor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from fedforget.data.samples import Samples
+from fedforget.methods.fedaf.sketch import RowLabels, hash_uniforms, row_losses
+from fedforget.params import trainable
+
+
+def fisher_diagonal(
+    model: nn.Module,
+    samples: Samples,
+    inputs: Callable[[Tensor], Tensor],
+    *,
+    labels: RowLabels = "sampled",
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Tensor:
+    """F as one flat vector of length m, at the model's weights, in evaluation mode (see `row_losses` for `labels`)."""
+    model.eval()
+    parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
+    device = next(iter(parameters.values())).device
+    uniforms = hash_uniforms(samples.ids, seed)
+
+    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        logits = functional_call(model, values, (x[None],))
+        return row_losses(logits, y[None], u[None], labels)[0]
+
+    per_sample = vmap(grad(loss), in_dims=(None, 0, 0, 0))
+    total: Tensor | None = None
+    for batch in torch.arange(len(samples)).split(batch_size):
+        x = inputs(samples.features[batch.to(samples.features.device)])
+        gradients = per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
+        squares = torch.cat([g.square().sum(dim=0).reshape(-1) for g in gradients.values()])
+        total = squares if total is None else total + squares
+    assert total is not None
+    return total / len(samples)

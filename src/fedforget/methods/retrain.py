@@ -1,0 +1,47 @@
+"""Retrain: start afresh and train on everything but the target. The gold standard, and the price to beat.
+
+    theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fedforget.federation.cost import Meter
+from fedforget.federation.checkpoints import Checkpoints
+from fedforget.federation.rounds import Schedule, train
+from fedforget.models import fresh_copy
+from fedforget.params import State, state_of
+from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
+
+
+@dataclass(frozen=True)
+class RetrainSettings:
+    """Retrain has no knob: it repeats the federation's own schedule. `oracle` counts independent repetitions."""
+
+    oracle: int = 0
+
+
+def retrain(
+    federation: Meter,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    settings: RetrainSettings,
+    schedule: Schedule,
+    served: Sequence[ErasureRequest] = (),
+    checkpoints: Checkpoints | None = None,
+) -> tuple[State, dict[str, list[float]]]:
+    """The global model of a federation that never had the target."""
+    with federation.stage("training"):
+        saved = None if checkpoints is None else checkpoints.load()
+        start, current = saved or (0, fresh_start(federation.model, schedule, settings))
+        save = None if checkpoints is None else checkpoints.save
+        return train(federation, current, schedule, start=start, exclude=(*served, *requests), on_round=save), {}
+
+
+def fresh_start(model: nn.Module, schedule: Schedule, settings: RetrainSettings) -> State:
+    """New initial weights: Retrain must not inherit the draw that the first training began with."""
+    return state_of(fresh_copy(model, derive_seed(schedule.seed, "retrain", settings.oracle)))

@@ -1,0 +1,191 @@
+"""Networks, and the checks that let any `nn.Module` classifier of the user's take their place.
+
+Initialisation is Xavier throughout, as in the paper's section 5.1.2."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedforget.errors import InputError
+from fedforget.seeds import derive_seed
+
+
+class PaperCNN(nn.Sequential):
+    """The paper's network for MNIST: 2 convolutions and 1 linear layer (29 k parameters on 28x28 images).
+
+    The paper gives no sizes. Strided 5x5 convolutions without pooling keep the place of a trigger patch visible to the
+    linear layer, and train in half the time (docs/decisions/networks.md)."""
+
+    def __init__(self, shape: Sequence[int], classes: int) -> None:
+        channels, height, width = shape
+        super().__init__(
+            nn.Conv2d(channels, 16, 5, stride=2, padding=2), nn.ReLU(),
+            nn.Conv2d(16, 32, 5, stride=2, padding=2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(32 * -(-height // 4) * -(-width // 4), classes),
+        )  # fmt: skip
+
+
+class MLP(nn.Sequential):
+    """Two hidden layers over flattened features, for images and tables alike."""
+
+    def __init__(self, shape: Sequence[int], classes: int, hidden: int = 200) -> None:
+        super().__init__(
+            nn.Flatten(), nn.Linear(math.prod(shape), hidden), nn.ReLU(),
+            nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes),
+        )  # fmt: skip
+
+
+def _norm(kind: Literal["batch", "group"], channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels) if kind == "batch" else nn.GroupNorm(math.gcd(8, channels), channels)
+
+
+class _ResidualBlock(nn.Module):
+    """Two 3x3 convolutions around an identity, or around a 1x1 projection where the shape changes (He et al. 2016)."""
+
+    def __init__(self, inner: int, outer: int, stride: int, norm: Literal["batch", "group"]) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
+        self.norm1 = _norm(norm, outer)
+        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
+        self.norm2 = _norm(norm, outer)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inner != outer:
+            self.shortcut = nn.Sequential(nn.Conv2d(inner, outer, 1, stride, bias=False), _norm(norm, outer))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = F.relu(self.norm1(self.conv1(x)))
+        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
+
+
+class ResNet10(nn.Module):
+    """ResNet-10: a stem and four residual blocks of `width`, 2, 4 and 8 times `width` channels (4.9 M parameters at 64)."""
+
+    def __init__(
+        self, shape: Sequence[int], classes: int, norm: Literal["batch", "group"] = "batch", width: int = 64
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, 1, 1, bias=False), _norm(norm, width), nn.ReLU())
+        widths = [width, width, 2 * width, 4 * width, 8 * width]
+        self.blocks = nn.Sequential(
+            *(_ResidualBlock(widths[i], widths[i + 1], 1 if i == 0 else 2, norm) for i in range(4))
+        )
+        self.head = nn.Linear(8 * width, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+
+
+class _Attention(nn.Module):
+    """Multi-head self-attention over tokens, then an MLP, each behind a LayerNorm and around an identity."""
+
+    def __init__(self, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(dim)
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.out = nn.Linear(dim, dim)
+        self.norm2 = nn.LayerNorm(dim)
+        self.mlp = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU(), nn.Linear(2 * dim, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, tokens, dim = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(n, tokens, 3, self.heads, dim // self.heads).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, tokens, dim)
+        x = x + self.out(attended)
+        return x + self.mlp(self.norm2(x))
+
+
+class VisionTransformer(nn.Module):
+    """A small vision transformer: square patches, learned positions, mean over tokens."""
+
+    def __init__(
+        self, shape: Sequence[int], classes: int, dim: int = 64, depth: int = 3, heads: int = 4, patch: int | None = None
+    ) -> None:
+        super().__init__()
+        channels, height, width = shape
+        patch = patch or next(p for p in (4, 7, 2, 5, 3, 1) if height % p == 0 and width % p == 0)
+        self.embed = nn.Conv2d(channels, dim, patch, patch)
+        self.position = nn.Parameter(torch.zeros(1, (height // patch) * (width // patch), dim))
+        self.blocks = nn.Sequential(*(_Attention(dim, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(dim)
+        self.head = nn.Linear(dim, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
+        return self.head(self.norm(self.blocks(tokens)).mean(dim=1))
+
+
+ModelBuilder = Callable[[Sequence[int], int], nn.Module]
+
+MODELS: dict[str, ModelBuilder] = {
+    "cnn": PaperCNN,
+    "mlp": MLP,
+    "resnet10": ResNet10,
+    "resnet10-gn": lambda shape, classes: ResNet10(shape, classes, norm="group"),
+    "vit": VisionTransformer,
+}
+
+
+def build_model(name: str, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+    """A shipped network by name, Xavier-initialised from `seed`."""
+    if name not in MODELS:
+        raise InputError(f"Model '{name}' is unknown; choose one of {', '.join(MODELS)}.")
+    if name != "mlp" and len(shape) != 3:
+        raise InputError(f"Model '{name}' needs images, but a sample has shape {tuple(shape)}; use the model 'mlp'.")
+    return xavier_initialise(MODELS[name](shape, classes), seed)
+
+
+def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
+    """Re-initialise every parameter in place: Xavier-uniform weights, zero biases, ones and zeros in normalisation layers.
+
+    Works for any module: what has `reset_parameters` is reset first, then every parameter with two or more dimensions
+    is drawn from U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    generator = torch.Generator().manual_seed(derive_seed(seed, "xavier"))
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(derive_seed(seed, "reset"))
+        for module in model.modules():
+            reset = getattr(module, "reset_parameters", None)
+            if callable(reset):
+                reset()
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2:
+                drawn = torch.empty(parameter.shape)
+                nn.init.xavier_uniform_(drawn, generator=generator)
+                parameter.copy_(drawn)
+            elif name.rpartition(".")[2] == "bias":
+                parameter.zero_()
+    return model
+
+
+def fresh_copy(model: nn.Module, seed: int) -> nn.Module:
+    """An untrained copy of the same architecture, initialised from `seed`."""
+    return xavier_initialise(copy.deepcopy(model), seed)
+
+
+def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
+    """Refuse, before any work, a model that is no classifier for this data or that forgetting cannot work on."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise InputError("The model has no trainable parameter; set requires_grad on the ones that training may move.")
+    lazy = next((n for n, m in model.named_modules() if isinstance(m, nn.modules.lazy.LazyModuleMixin)), None)
+    if lazy is not None:
+        raise InputError(f"Layer '{lazy}' is lazy, so the model's size is not known; run one batch through it first.")
+    was_training = model.training
+    device = next(model.parameters()).device
+    try:
+        with torch.no_grad():
+            out = model.eval()(torch.zeros((2, *shape), device=device))
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"The model cannot take samples of shape {tuple(shape)}: {reason}") from None
+    finally:
+        model.train(was_training)
+    if not isinstance(out, Tensor) or out.shape != (2, classes):
+        got = tuple(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
+        raise InputError(f"The model's output is {got} for a sample, but the data has {classes} classes, so it must be ({classes},).")

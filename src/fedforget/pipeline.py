@@ -1,0 +1,267 @@
+"""The whole story as four calls on a run folder: train, forget, audit, report. The command line calls these and prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedforget.audit.compare import audit_models
+from fedforget.data import Dataset
+from fedforget.errors import DivergedError, InputError
+from fedforget.federation.cost import Cost
+from fedforget.federation.evaluation import evaluate
+from fedforget.federation.local import Federation, LocalFederation, TargetSize, thread_count
+from fedforget.federation.rounds import run_round
+from fedforget.federation.tasks import Reply, Task
+from fedforget.methods import METHODS, Forgetting, forget, method_settings
+from fedforget.params import State, state_of
+from fedforget.report import write_report
+from fedforget.requests import ErasureRequest, describe_requests, requests_id
+from fedforget.runs import Run, RunConfig, load_model, save_model, write_json, writing
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+def train_run(folder: Path, config: RunConfig | None = None, *, progress: Progress = _silent, device: str = "cpu") -> Run:
+    """Train the federation of `config` into a new folder, or, without `config`, go on where `folder` was left.
+
+    Every draw is named by seed, round and client, so the model after a round depends on the model before it alone:
+    a resumed run ends with the same bits. Requests that arrive meanwhile are served between two rounds."""
+    if config is not None:
+        dataset = config.load_dataset()
+        federation = config.build_federation(dataset, device)
+        run = Run.create(folder, config, state_of(federation.model))
+    else:
+        run = Run(folder)
+        dataset = run.config.load_dataset()
+        federation = run.config.build_federation(dataset, device)
+    schedule = run.config.schedule
+    with run.training_lock() as alone:
+        if not alone:
+            raise InputError(f"Another process is training {folder}; wait for it, or stop it first.")
+        state = run.load_model()
+        total = schedule.rounds * len(federation.clients)
+        watched = Watched(federation, "training", total, progress, done=run.rounds_done * len(federation.clients))
+        for round in range(run.rounds_done, schedule.rounds):
+            state = _serve_queue(run, federation, state)
+            served = run.served
+            state = run_round(watched, state, schedule.train_task(round, served))
+            run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
+            run.save_round(round + 1, state, served)
+    return run
+
+
+def _test_metrics(federation: LocalFederation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
+    with thread_count(threads):
+        federation.model.load_state_dict(state)
+        result = evaluate(federation.model, dataset.test, federation.normalisation, federation.classes, federation.device)
+    return {"test_acc": result.accuracy, "test_loss": result.mean_loss}
+
+
+def _serve_queue(run: Run, federation: Federation, state: State) -> State:
+    """Serve what arrived since the last round. The trunk itself moves: later rounds train without the targets."""
+    for path in run.queued():
+        asked = json.loads(path.read_text())
+        requests = tuple(ErasureRequest.from_json(values) for values in asked["requests"])
+        fresh = tuple(request for request in requests if request not in run.served)
+        if fresh:
+            result = forget(
+                federation, state, fresh, run.config.schedule, asked["method"], asked["preset"], served=run.served
+            )
+            state = result.state
+            _record(run, result)
+            run.save_round(run.rounds_done, state, (*run.served, *fresh))
+        path.unlink()
+    return state
+
+
+def forget_run(
+    folder: Path,
+    requests: Sequence[ErasureRequest],
+    method: str = "fedaf",
+    preset: str | None = None,
+    *,
+    progress: Progress = _silent,
+    device: str = "cpu",
+    **overrides: Any,
+) -> Path | None:
+    """Serve requests on a run; the folder of the model that forgot.
+
+    On a finished run every method branches from the same trained model. On an unfinished one the request is served
+    before the next round; if another process is training it right now, the request is queued there (None)."""
+    run = Run(folder)
+    preset, _ = method_settings(method, preset, **overrides)
+    federation = run.config.build_federation(run.config.load_dataset(), device)
+    federation.check(requests)
+    if run.finished:
+        return _branch(run, federation, tuple(requests), method, preset, progress, overrides)
+    run.enqueue(requests_id(requests), {"requests": [r.to_json() for r in requests], "method": method, "preset": preset})
+    with run.training_lock() as alone:
+        if not alone:
+            return None
+        _serve_queue(run, federation, run.load_model())
+    return branch_folder(run, requests, method, preset)
+
+
+def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, preset: str) -> Path:
+    return run.folder / "forgotten" / f"{method}-{preset}-{requests_id(requests)}"
+
+
+def _branch(
+    run: Run,
+    federation: LocalFederation,
+    requests: tuple[ErasureRequest, ...],
+    method: str,
+    preset: str,
+    progress: Progress,
+    overrides: Mapping[str, Any],
+) -> Path:
+    folder = branch_folder(run, requests, method, preset)
+    schedule = run.config.schedule
+    total = schedule.rounds * len(federation.clients) if METHODS[method].resumable else len(federation.clients) + 1
+    watched = Watched(federation, f"{method} ({preset})", total, progress)
+    store = FolderCheckpoints(folder)
+    try:
+        result = forget(
+            watched, run.load_model(), requests, schedule, method, preset,
+            served=run.served, checkpoints=store, **overrides,
+        )  # fmt: skip
+    except DivergedError as error:
+        _make(folder)
+        values = {"method": method, "preset": preset, "requests": [r.to_json() for r in requests], "diverged": str(error)}
+        write_json(folder / "result.json", values)
+        raise
+    _record(run, result)
+    store.clear()
+    return folder
+
+
+def _make(folder: Path) -> None:
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _record(run: Run, result: Forgetting) -> None:
+    """Write down a model that forgot. result.json comes last: a folder without it is not a result."""
+    folder = branch_folder(run, result.requests, result.method, result.preset)
+    _make(folder)
+    checksum = save_model(folder / "model.safetensors", result.state)
+    values = {
+        "method": result.method,
+        "preset": result.preset,
+        "requests": [request.to_json() for request in result.requests],
+        "target": describe_requests(result.requests),
+        "sha256": checksum,
+        "settings": {name: value for name, value in vars(result.settings).items()},
+        "cost": result.cost.to_json(),
+        "curves": result.curves,
+    }
+    write_json(folder / "result.json", values)
+
+
+class FolderCheckpoints:
+    """Keeps an unfinished method's newest round in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._model = folder / "unfinished.safetensors"
+        self._note = folder / "unfinished.json"
+
+    def load(self) -> tuple[int, State, dict[str, Any]] | None:
+        if not self._note.exists():
+            return None
+        note = json.loads(self._note.read_text())
+        return note["round"], load_model(self._model.with_name(note["model"]), note["sha256"]), note["cost"]
+
+    def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
+        _make(self._model.parent)
+        path = self._model.with_name(f"unfinished-{round % 2}.safetensors")
+        checksum = save_model(path, state)
+        write_json(self._note, {"round": round, "model": path.name, "sha256": checksum, "cost": cost})
+
+    def clear(self) -> None:
+        self._note.unlink(missing_ok=True)
+        for path in self._model.parent.glob("unfinished-*.safetensors"):
+            path.unlink()
+
+
+class Watched:
+    """A federation that tells how far it is: one step for each reply."""
+
+    def __init__(self, federation: Federation, what: str, total: int, progress: Progress, done: int = 0) -> None:
+        self._federation = federation
+        self._what, self._total, self._done, self._progress = what, total, done, progress
+        self.model, self.classes = federation.model, federation.classes
+        self.normalisation, self.device = federation.normalisation, federation.device
+        progress(what, done, total)
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self._federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        return self._federation.check(requests)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        for reply in self._federation.ask(task, state, to):
+            self._done = min(self._done + 1, self._total)
+            self._progress(self._what, self._done, self._total)
+            yield reply
+
+
+def audit_run(
+    folder: Path, requests: Sequence[ErasureRequest] | None = None, *, progress: Progress = _silent, device: str = "cpu"
+) -> dict[str, Any]:
+    """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
+
+    Retrain is trained if it is not there yet; an interrupted audit goes on with the rounds it has."""
+    run = Run(folder)
+    results = _results(run)
+    if not results:
+        raise InputError(f"Nothing has been forgotten in {folder} yet; run `fedforget forget {folder}` first.")
+    asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
+    chosen = [r for r in results if r["id"] == requests_id(asked)]
+    if not chosen:
+        raise InputError(f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first.")
+    dataset = run.config.load_dataset()
+    federation = run.config.build_federation(dataset, device)
+    if not any(r["method"] == "retrain" for r in chosen):
+        _branch(run, federation, asked, "retrain", "default", progress, {})
+        chosen = [r for r in _results(run) if r["id"] == requests_id(asked)]
+    models = {"before": run.load_model()}
+    for result in chosen:
+        if "diverged" not in result:
+            models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
+    audit = audit_models(
+        federation, dataset, models, chosen, asked, run.config.schedule, progress, served=run.served
+    )
+    audit["run"] = run.config.to_json()
+    write_json(run.folder / "audit.json", audit)
+    write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
+    return audit
+
+
+def _results(run: Run) -> list[dict[str, Any]]:
+    """Every finished result of the folder, oldest first."""
+    found = []
+    for path in sorted(run.folder.glob("forgotten/*/result.json"), key=lambda p: (p.stat().st_mtime, p)):
+        try:
+            values = json.loads(path.read_text())
+            requests = [ErasureRequest.from_json(v) for v in values["requests"]]
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path} is damaged and cannot be read; delete its folder and forget again.") from None
+        name = f"{values['method']}:{values['preset']}"
+        found.append({**values, "id": requests_id(requests), "name": name, "folder": str(path.parent)})
+    return found
+
+
+def cost_of(result: Mapping[str, Any]) -> Cost:
+    return Cost.from_json(result["cost"])

@@ -1,0 +1,3 @@
+from pathlib import Path
+def write_report(path, audit, dataset, backdoor):
+    ...

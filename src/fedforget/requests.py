@@ -1,0 +1,107 @@
+"""Erasure requests: who asks, and what must go (the target, the paper's R)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fedforget.data.samples import Samples
+from fedforget.errors import InputError
+
+TargetKind = Literal["class", "samples", "client"]
+
+
+@dataclass(frozen=True)
+class ErasureRequest:
+    """One client asks that a part of its data be forgotten.
+
+    >>> ErasureRequest.of_class(client=0, label=3).describe()
+    'class 3 of client 0'
+    >>> ErasureRequest.of_client(2).describe()
+    'everything of client 2'
+    """
+
+    client: int
+    kind: TargetKind
+    label: int | None = None
+    sample_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.client < 0:
+            raise InputError(f"Client {self.client} does not exist; clients are numbered from 0.")
+        if self.kind == "class" and (self.label is None or self.label < 0):
+            raise InputError("A class request must name the class to forget, a number from 0.")
+        if self.kind == "samples" and not self.sample_ids:
+            raise InputError("The target is empty: a sample request must list at least one sample id.")
+
+    @classmethod
+    def of_class(cls, client: int, label: int) -> ErasureRequest:
+        """All samples of one class that the client holds (class-wise: the paper's main case)."""
+        return cls(client, "class", label=label)
+
+    @classmethod
+    def of_samples(cls, client: int, sample_ids: Iterable[int]) -> ErasureRequest:
+        """Listed samples of the client (sample-wise)."""
+        return cls(client, "samples", sample_ids=tuple(sorted({int(i) for i in sample_ids})))
+
+    @classmethod
+    def of_client(cls, client: int) -> ErasureRequest:
+        """Everything the client ever contributed (client-wise)."""
+        return cls(client, "client")
+
+    def describe(self) -> str:
+        """The target in words."""
+        if self.kind == "class":
+            return f"class {self.label} of client {self.client}"
+        if self.kind == "samples":
+            return f"{len(self.sample_ids)} samples of client {self.client}"
+        return f"everything of client {self.client}"
+
+    def matches(self, samples: Samples) -> Tensor:
+        """Boolean mask over the client's own `samples`: which of them are in the target.
+
+        A class request means the class a sample really belongs to, also where its training label was poisoned."""
+        if self.kind == "class":
+            return samples.true_labels == self.label
+        if self.kind == "samples":
+            return torch.isin(samples.ids, torch.tensor(self.sample_ids, dtype=torch.int64))
+        return torch.ones(len(samples), dtype=torch.bool)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `from_json` reads back."""
+        values: dict[str, Any] = {"client": self.client, "kind": self.kind}
+        if self.kind == "class":
+            values["label"] = self.label
+        if self.kind == "samples":
+            values["sample_ids"] = list(self.sample_ids)
+        return values
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> ErasureRequest:
+        return cls(values["client"], values["kind"], values.get("label"), tuple(values.get("sample_ids", ())))
+
+
+def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
+    """Which of the client's samples any of its `requests` names."""
+    mask = torch.zeros(len(samples), dtype=torch.bool)
+    for request in requests:
+        if request.client == client:
+            mask |= request.matches(samples)
+    return mask
+
+
+def requests_id(requests: Sequence[ErasureRequest]) -> str:
+    """A short stable name for a set of requests; the order they are listed in does not matter."""
+    canonical = json.dumps(sorted((r.to_json() for r in requests), key=lambda v: json.dumps(v, sort_keys=True)), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:10]
+
+
+def describe_requests(requests: Sequence[ErasureRequest]) -> str:
+    """All targets in words."""
+    return " and ".join(request.describe() for request in requests)

@@ -1,0 +1,252 @@
+"""The run folder: everything a training run leaves behind, and what forgetting and auditing add to it.
+
+    runs/a/
+      run.json                       what was asked for: data, clients, network, schedule, seed, backdoor
+      state.json                     where training stands: rounds done, requests served, checksum of each model file
+      checkpoints/round-003.safetensors
+      metrics.jsonl                  one line for each round
+      queue/ID.json                  requests that arrived while training was running
+      forgotten/METHOD-PRESET-ID/    a model that forgot: model.safetensors and result.json
+      audit.json  report.html
+
+Files are written beside their place and renamed, so an interruption leaves the old one or the new one, never half."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedforget.data import Dataset, load_dataset
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.data.partition import partition
+from fedforget.errors import InputError
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import Schedule
+from fedforget.models import build_model
+from fedforget.params import State
+from fedforget.requests import ErasureRequest
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a training run is made of. `schedule.seed` is the run's one seed."""
+
+    dataset: str = "digits"
+    clients: int = 4
+    partition: str = "iid"
+    model: str = "cnn"
+    schedule: Schedule = Schedule()
+    backdoor: Backdoor | None = None
+    train_limit: int | None = None
+    """Use only the first so many training samples."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset,
+            "clients": self.clients,
+            "partition": self.partition,
+            "model": self.model,
+            "schedule": asdict(self.schedule),
+            "backdoor": None if self.backdoor is None else self.backdoor.to_json(),
+            "train_limit": self.train_limit,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
+        known = {item.name for item in fields(cls)}
+        unknown = set(values) - known
+        if unknown:
+            raise InputError(f"The run's configuration has the unknown entry '{min(unknown)}'; it may have {', '.join(sorted(known))}.")
+        backdoor = values.get("backdoor")
+        return cls(
+            **{name: values[name] for name in ("dataset", "clients", "partition", "model", "train_limit") if name in values},
+            schedule=Schedule(**values.get("schedule", {})),
+            backdoor=None if backdoor is None else Backdoor.from_json(backdoor),
+        )
+
+    def load_dataset(self) -> Dataset:
+        dataset = load_dataset(self.dataset)
+        return dataset if self.train_limit is None else dataset.first(self.train_limit)
+
+    def build_model(self, dataset: Dataset) -> nn.Module:
+        """The network with its initial weights, both from the seed."""
+        return build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
+
+    def build_federation(self, dataset: Dataset, device: str = "cpu") -> LocalFederation:
+        """The federation this configuration describes, in this process."""
+        parts = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
+        backdoors = () if self.backdoor is None else (self.backdoor,)
+        return LocalFederation(dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device)
+
+
+def default_trigger(dataset: Dataset) -> Trigger:
+    """The size that leaves a memory: 5x5 on 28x28 images, 4x4 on 32x32 colour images, 2x2 on 8x8 digits."""
+    side = min(dataset.shape[-2:]) if len(dataset.shape) == 3 else 0
+    return Trigger(size=2 if side <= 12 else 5 if dataset.shape[0] == 1 else max(4, side // 8), margin=0 if side <= 12 else 1)
+
+
+class Run:
+    """An opened run folder. Reading checks every file against its checksum."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        header = self._read_json("run.json", "is not a run folder (it has no run.json); make one with `fedforget train`")
+        if header.get("version") != VERSION:
+            raise InputError(
+                f"Run folder {folder} is of version {header.get('version')}, but this fedforget reads version {VERSION}; "
+                "train again or use the fedforget that made it."
+            )
+        self.config = RunConfig.from_json(header["config"])
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig, initial: Mapping[str, Tensor]) -> Run:
+        """A new folder with round 0 in it: the untrained model."""
+        folder = Path(folder)
+        if (folder / "run.json").exists():
+            raise InputError(f"Run folder {folder} exists already; resume it with --resume, or choose another --out.")
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} exists and is not an empty folder; choose another --out.")
+        with writing():
+            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        write_json(folder / "run.json", {"version": VERSION, "config": config.to_json()})
+        run = cls(folder)
+        run.save_round(0, initial, served=())
+        return run
+
+    def _read_json(self, name: str, missing: str) -> dict[str, Any]:
+        path = self.folder / name
+        if not path.exists():
+            raise InputError(f"{self.folder} {missing}.")
+        try:
+            values = json.loads(path.read_text())
+            if not isinstance(values, dict):
+                raise ValueError
+        except (ValueError, OSError):
+            raise InputError(f"{path} is damaged and cannot be read; restore it from a backup or train again.") from None
+        return values
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return self._read_json("state.json", "has no state.json, so its training never began; start again with `fedforget train`")
+
+    @property
+    def rounds_done(self) -> int:
+        return int(self.state["round"])
+
+    @property
+    def finished(self) -> bool:
+        return self.rounds_done >= self.config.schedule.rounds
+
+    @property
+    def served(self) -> tuple[ErasureRequest, ...]:
+        """Requests that were served between two rounds of training."""
+        return tuple(ErasureRequest.from_json(values) for values in self.state["served"])
+
+    def save_round(self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest]) -> None:
+        """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file."""
+        name = f"checkpoints/round-{round:03d}.safetensors"
+        checksum = save_model(self.folder / name, state)
+        values = {"round": round, "model": name, "sha256": checksum, "served": [r.to_json() for r in served]}
+        write_json(self.folder / "state.json", values)
+
+    def load_model(self) -> State:
+        """The newest global model."""
+        state = self.state
+        return load_model(self.folder / state["model"], state["sha256"])
+
+    def add_metrics(self, values: Mapping[str, Any]) -> None:
+        """One line for a round; a line of the same round from before an interruption is replaced."""
+        lines = [line for line in self.metrics() if line["round"] < values["round"]]
+        write_text(self.folder / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in [*lines, dict(values)]))
+
+    def metrics(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def enqueue(self, name: str, values: Mapping[str, Any]) -> None:
+        with writing():
+            (self.folder / "queue").mkdir(exist_ok=True)
+        write_json(self.folder / "queue" / f"{name}.json", values)
+
+    def queued(self) -> list[Path]:
+        return sorted((self.folder / "queue").glob("*.json"))
+
+    @contextmanager
+    def training_lock(self) -> Iterator[bool]:
+        """True for the one process that may move this run's training on; the lock dies with its process."""
+        import fcntl
+
+        with open(self.folder / ".lock", "w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                yield False
+                return
+            yield True
+
+
+def save_model(path: Path, state: Mapping[str, Tensor]) -> str:
+    """Write a model as safetensors; its SHA-256."""
+    from safetensors.torch import save
+
+    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_model(path: Path, sha256: str) -> State:
+    """Read a model, refusing one whose bytes are not the ones that were written."""
+    from safetensors.torch import load
+
+    if not path.exists():
+        raise InputError(f"Model file {path} is missing; restore it from a backup or train again.")
+    data = path.read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise InputError(f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again.")
+    return load(data)
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = f" at {error.filename}" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(f"There is no space left on the disk{where}; free some and run the same command again.") from None
+        raise InputError(f"Cannot write{where}: {error.strerror}.") from None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write atomically: into a file beside it, flushed to disk, then renamed."""
+    part = path.with_name(path.name + ".part")
+    with writing():
+        try:
+            with open(part, "wb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, values: Any) -> None:
+    write_text(path, json.dumps(values, indent=1) + "\n")
