@@ -1,1 +1,51 @@
-"""Make a federated model forget, and show that it did."""
+"""Make a federated model forget, and show that it did.
+
+    from fedforget import Backdoor, ErasureRequest, LocalFederation, Schedule, forget, ...
+
+The public names are listed here and nowhere else."""
+
+from fedforget.audit.measures import Measures, distance_to, measure
+from fedforget.data import Dataset, Samples, load_dataset
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.data.own import from_arrays
+from fedforget.data.partition import partition
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.federation.cost import Cost
+from fedforget.federation.local import Federation, LocalFederation
+from fedforget.federation.rounds import Schedule, run_round, train
+from fedforget.methods import METHODS, Forgetting, forget
+from fedforget.models import MODELS, build_model
+from fedforget.params import digest, state_of
+from fedforget.requests import ErasureRequest
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "METHODS",
+    "MODELS",
+    "Backdoor",
+    "Cost",
+    "Dataset",
+    "DivergedError",
+    "ErasureRequest",
+    "Federation",
+    "FedForgetError",
+    "Forgetting",
+    "InputError",
+    "LocalFederation",
+    "Measures",
+    "Samples",
+    "Schedule",
+    "Trigger",
+    "build_model",
+    "digest",
+    "distance_to",
+    "forget",
+    "from_arrays",
+    "load_dataset",
+    "measure",
+    "partition",
+    "run_round",
+    "state_of",
+    "train",
+]

@@ -1,1 +1,307 @@
-def main(): ...
+"""The command line: each command parses, calls one function of the pipeline, and prints a table or JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.methods import METHODS
+from fedforget.pipeline import Progress as Report
+from fedforget.pipeline import audit_run, demo_run, forget_run, train_run
+from fedforget.requests import ErasureRequest
+from fedforget.runs import Run, RunConfig, default_trigger
+
+app = typer.Typer(
+    help="Make a federated model forget, and show that it did.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
+DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
+FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")]
+ClientOption = Annotated[int | None, typer.Option(help="The client that asks.")]
+ClassOption = Annotated[int | None, typer.Option("--class", help="Forget this class of the client.")]
+SamplesOption = Annotated[Path | None, typer.Option(help="Forget the samples whose ids stand in this file.")]
+WholeOption = Annotated[bool, typer.Option("--whole-client", help="Forget everything of the client.")]
+TargetOption = Annotated[
+    list[str] | None, typer.Option(help="A further target, such as client=1,class=5 or client=2; may be repeated.")
+]
+
+
+def main() -> None:
+    """Entry point: an error is one sentence on standard error and exit code 2, an interruption is exit code 130."""
+    try:
+        app()
+    except FedForgetError as error:
+        Console(stderr=True, highlight=False).print(str(error), style="red", soft_wrap=True, markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("Interrupted; what is done is kept. Run the same command again to go on.", file=sys.stderr)
+        sys.exit(130)
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings; options win.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, celeba, an .npz or a folder.")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:ALPHA or shards:PER_CLIENT.")] = None,
+    model: Annotated[str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn or vit.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Federated rounds.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs in a round.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The one seed every draw comes from.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")] = None,
+    train_limit: Annotated[int | None, typer.Option(help="Use only the first so many training samples.")] = None,
+    backdoor: Annotated[
+        str | None, typer.Option(help="Poison a target: client=0,class=3[,size=5][,corner=bottom-right][,margin=1].")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a federation into a run folder. An interrupted run goes on with --resume and ends with the same bits."""
+    given = {
+        "dataset": dataset, "clients": clients, "partition": partition, "model": model, "train_limit": train_limit,
+        "schedule": {
+            "rounds": rounds, "epochs": epochs, "lr": lr, "momentum": momentum, "batch_size": batch_size,
+            "seed": seed, "threads": threads,
+        },
+        "backdoor": backdoor,
+    }  # fmt: skip
+    run_config = None if resume else _config(config, given)
+    with _progress(as_json) as progress:
+        run = train_run(out, run_config, progress=progress, device=device)
+    last = run.metrics()[-1] if run.metrics() else {}
+    _print(as_json, {"run": str(out), "rounds": run.rounds_done, **last}, [f"Trained {run.rounds_done} rounds into {out}: test accuracy {_percent(last.get('test_acc'))}."])
+
+
+def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
+    """The TOML file's settings, overruled by the options."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"The configuration {path} cannot be read: {error}") from None
+    schedule = {**values.pop("schedule", {}), **{k: v for k, v in given["schedule"].items() if v is not None}}
+    poison = given["backdoor"] or values.pop("backdoor", None)
+    values.pop("backdoor", None)
+    values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor") and v is not None}
+    try:
+        config = RunConfig.from_json({**values, "schedule": schedule})
+    except TypeError as error:
+        raise InputError(f"The configuration is wrong: {error}.") from None
+    return replace(config, backdoor=_backdoor(poison, config)) if poison else config
+
+
+def _backdoor(text: str, config: RunConfig) -> Backdoor:
+    fields = _fields(text, "backdoor")
+    data = config.load_dataset()
+    default = default_trigger(data)
+    trigger = Trigger(
+        size=int(fields.pop("size", default.size)),
+        corner=fields.pop("corner", default.corner),  # type: ignore[arg-type]
+        margin=int(fields.pop("margin", default.margin)),
+    )
+    request = _target(fields, text)
+    return Backdoor.draw(request, trigger, len(data.classes), config.schedule.seed)
+
+
+def _fields(text: str, what: str) -> dict[str, str]:
+    parts = [piece.partition("=") for piece in text.split(",")]
+    if any(not equals or not value for _, equals, value in parts):
+        raise InputError(f"The {what} '{text}' cannot be read; write it as client=0,class=3.")
+    return {key.strip(): value.strip() for key, _, value in parts}
+
+
+def _target(fields: dict[str, str], text: str) -> ErasureRequest:
+    """client=K with class=C, samples=FILE, or nothing more (the whole client)."""
+    try:
+        client = int(fields.pop("client"))
+        label = fields.pop("class", None)
+        samples = fields.pop("samples", None)
+        if fields or (label is not None and samples is not None):
+            raise KeyError
+        if label is not None:
+            return ErasureRequest.of_class(client, int(label))
+        return ErasureRequest.of_samples(client, _read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
+    except (KeyError, ValueError):
+        raise InputError(f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE or client=0.") from None
+
+
+def _read_ids(path: Path) -> list[int]:
+    try:
+        return [int(word) for word in path.read_text().replace(",", " ").split()]
+    except OSError as error:
+        raise InputError(f"The list of samples {path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise InputError(f"The list of samples {path} must hold sample ids, whole numbers and nothing else.") from None
+
+
+def _requests(client: int | None, label: int | None, samples: Path | None, whole: bool, targets: list[str] | None) -> list[ErasureRequest]:
+    requests = [_target(_fields(text, "target"), text) for text in targets or ()]
+    chosen = (label is not None) + (samples is not None) + whole
+    if client is None and not chosen:
+        return requests
+    if client is None or chosen != 1:
+        raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
+    if label is not None:
+        return [ErasureRequest.of_class(client, label), *requests]
+    if samples is not None:
+        return [ErasureRequest.of_samples(client, _read_ids(samples)), *requests]
+    return [ErasureRequest.of_client(client), *requests]
+
+
+@app.command()
+def forget(
+    run: FolderArgument,
+    client: ClientOption = None,
+    label: ClassOption = None,
+    samples: SamplesOption = None,
+    whole_client: WholeOption = False,
+    target: TargetOption = None,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
+    preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")] = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Make the trained model forget. The old model stays; the new one is written beside it."""
+    requests = _requests(client, label, samples, whole_client, target)
+    if not requests:
+        raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
+    overrides = {key: _value(text) for key, text in (_pair(s) for s in setting or ())}
+    with _progress(as_json) as progress:
+        folder = forget_run(run, requests, method, preset, progress=progress, device=device, **overrides)
+    if folder is None:
+        _print(as_json, {"queued": True}, [f"Training of {run} is running; the request is queued and served before its next round."])
+        return
+    result = json.loads((folder / "result.json").read_text())
+    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result["cost"]["seconds_by_stage"].items() if seconds >= 0.005)
+    values = {key: result[key] for key in ("method", "preset", "target", "sha256", "settings", "cost")}
+    _print(as_json, {"folder": str(folder), **values}, [f"Forgot {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).", f"The new model is in {folder}; show what it forgot with: fedforget audit {run}"])
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"The setting '{text}' cannot be read; write it as NAME=VALUE.")
+    return key.strip(), value.strip()
+
+
+def _value(text: str) -> Any:
+    """A setting's value as TOML would read it; a bare word is text, `none` is nothing."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+@app.command()
+def audit(
+    run: FolderArgument,
+    client: ClientOption = None,
+    label: ClassOption = None,
+    samples: SamplesOption = None,
+    whole_client: WholeOption = False,
+    target: TargetOption = None,
+    against: Annotated[str, typer.Option(help="What to judge against: retrain.")] = "retrain",
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare every model that forgot with the model before and with Retrain, and write report.html."""
+    if against != "retrain":
+        raise InputError(f"'{against}' is no reference to audit against; use --against retrain.")
+    requests = _requests(client, label, samples, whole_client, target)
+    with _progress(as_json) as progress:
+        result = audit_run(run, requests or None, progress=progress, device=device)
+    if as_json:
+        print(json.dumps(result))
+        return
+    _show(result, Run(run).folder / "report.html")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where to write the run and the report.")] = Path("demo"),
+    as_json: JsonOption = False,
+) -> None:
+    """The main job on embedded data: train, receive a request, forget, audit against Retrain, show a report."""
+    console = Console(stderr=as_json, highlight=False)
+    with _progress(as_json) as progress:
+        result = demo_run(out, progress=progress, say=lambda line: console.print(line, markup=False))
+    if as_json:
+        print(json.dumps(result))
+        return
+    _show(result, out / "report.html")
+
+
+def _show(result: dict[str, Any], report: Path) -> None:
+    """The audit's table on the terminal."""
+    console = Console(highlight=False)
+    table = Table(title=f"Forgetting {result['target']} ({result['target_samples']} samples), in percent")
+    for column in ("", "test", "target still\nas trained", "+ 1 round", "target as\ntrue class", "retained", "seconds", "gradients"):
+        table.add_column(column, justify="left" if not column else "right")
+    for row in result["rows"]:
+        name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} ({row['preset']})"
+        if row["note"]:
+            table.add_row(name, "diverged", *["–"] * 6)
+            continue
+        later = row["after_one_round"]["bd_acc"]
+        figures = [row["test_acc"], row["bd_acc"], later, row["true_acc"], row["retained_acc"]]
+        seconds = "–" if row["seconds"] is None else f"{row['seconds']:.2f}"
+        gradients = "–" if row["gradient_evaluations"] is None else f"{row['gradient_evaluations']:,.0f}"
+        table.add_row(name, *[_percent(value, "") for value in figures], seconds, gradients)
+    console.print(table)
+    for row in result["rows"]:
+        if row["note"]:
+            console.print(f"{row['method']} ({row['preset']}): {row['note']}", markup=False, soft_wrap=True)
+    console.print(f"Report: {report}", markup=False, soft_wrap=True)
+
+
+def _percent(value: float | None, unit: str = " %") -> str:
+    return "–" if value is None else f"{value:.2f}{unit}"
+
+
+def _print(as_json: bool, values: dict[str, Any], lines: list[str]) -> None:
+    if as_json:
+        print(json.dumps(values))
+        return
+    for line in lines:
+        Console(highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Report]:
+    """A bar with the time left, on standard error."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what, total=total)
+            bars.update(tasks[what], completed=done, total=total)
+
+        yield report

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from fedforget.errors import InputError
 from fedforget.seeds import derive_seed
 
+BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+
 
 class PaperCNN(nn.Sequential):
     """The paper's network for MNIST: 2 convolutions and 1 linear layer (29 k parameters on 28x28 images).
@@ -65,7 +67,7 @@ class _ResidualBlock(nn.Module):
 
 
 class ResNet10(nn.Module):
-    """ResNet-10: a stem and four residual blocks of `width`, 2, 4 and 8 times `width` channels (4.9 M parameters at 64)."""
+    """ResNet-10: a stem and four blocks of `width`, 2, 4 and 8 times `width` channels (4.9 M parameters at 64)."""
 
     def __init__(
         self, shape: Sequence[int], classes: int, norm: Literal["batch", "group"] = "batch", width: int = 64
@@ -106,7 +108,13 @@ class VisionTransformer(nn.Module):
     """A small vision transformer: square patches, learned positions, mean over tokens."""
 
     def __init__(
-        self, shape: Sequence[int], classes: int, dim: int = 64, depth: int = 3, heads: int = 4, patch: int | None = None
+        self,
+        shape: Sequence[int],
+        classes: int,
+        dim: int = 64,
+        depth: int = 3,
+        heads: int = 4,
+        patch: int | None = None,
     ) -> None:
         super().__init__()
         channels, height, width = shape
@@ -143,7 +151,7 @@ def build_model(name: str, shape: Sequence[int], classes: int, seed: int) -> nn.
 
 
 def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
-    """Re-initialise every parameter in place: Xavier-uniform weights, zero biases, ones and zeros in normalisation layers.
+    """Re-initialise every parameter in place: Xavier-uniform weights, zero biases, ones and zeros in normalisations.
 
     Works for any module: what has `reset_parameters` is reset first, then every parameter with two or more dimensions
     is drawn from U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
@@ -159,7 +167,7 @@ def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
                 drawn = torch.empty(parameter.shape)
                 nn.init.xavier_uniform_(drawn, generator=generator)
                 parameter.copy_(drawn)
-            elif name.rpartition(".")[2] == "bias":
+            elif "bias" in name.rpartition(".")[2]:
                 parameter.zero_()
     return model
 
@@ -176,16 +184,24 @@ def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
     lazy = next((n for n, m in model.named_modules() if isinstance(m, nn.modules.lazy.LazyModuleMixin)), None)
     if lazy is not None:
         raise InputError(f"Layer '{lazy}' is lazy, so the model's size is not known; run one batch through it first.")
+    mixing = next((n for n, m in model.named_modules() if isinstance(m, BATCH_NORMS) and m.running_mean is None), None)
+    if mixing is not None:
+        raise InputError(
+            f"Layer '{mixing}' normalises by the batch also in evaluation, so no sample has a prediction of its own; "
+            "set track_running_stats=True, or use GroupNorm."
+        )
     was_training = model.training
     device = next(model.parameters()).device
     try:
         with torch.no_grad():
             out = model.eval()(torch.zeros((2, *shape), device=device))
-    except (RuntimeError, ValueError, IndexError) as error:
-        reason = str(error).splitlines()[0]
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(f"The model cannot take samples of shape {tuple(shape)}: {reason}") from None
     finally:
         model.train(was_training)
     if not isinstance(out, Tensor) or out.shape != (2, classes):
         got = tuple(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
-        raise InputError(f"The model's output is {got} for a sample, but the data has {classes} classes, so it must be ({classes},).")
+        raise InputError(
+            f"The model's output is {got} for a sample, but the data has {classes} classes, so it must be ({classes},)."
+        )

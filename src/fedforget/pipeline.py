@@ -11,17 +11,17 @@ from torch import Tensor
 
 from fedforget.audit.compare import audit_models
 from fedforget.data import Dataset
+from fedforget.data.backdoor import Backdoor
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.cost import Cost
 from fedforget.federation.evaluation import evaluate
 from fedforget.federation.local import Federation, LocalFederation, TargetSize, thread_count
-from fedforget.federation.rounds import run_round
+from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods import METHODS, Forgetting, forget, method_settings
 from fedforget.params import State, state_of
 from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs import Run, RunConfig, load_model, save_model, write_json, writing
+from fedforget.runs import Run, RunConfig, default_trigger, load_model, save_model, write_json, writing
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -263,5 +263,30 @@ def _results(run: Run) -> list[dict[str, Any]]:
     return found
 
 
-def cost_of(result: Mapping[str, Any]) -> Cost:
-    return Cost.from_json(result["cost"])
+DEMO_REQUEST = ErasureRequest.of_class(client=0, label=3)
+
+
+def demo_run(folder: Path, *, progress: Progress = _silent, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """The main job, small: four clients with scikit-learn's digits; client 0's threes carry a trigger and a wrong label,
+    and client 0 withdraws them."""
+    folder = Path(folder)
+    schedule = Schedule(rounds=20, lr=0.05, batch_size=16)
+    dataset = RunConfig().load_dataset()
+    backdoor = Backdoor.draw(DEMO_REQUEST, default_trigger(dataset), len(dataset.classes), schedule.seed)
+    config = RunConfig(schedule=schedule, backdoor=backdoor)
+    if (folder / "run.json").exists() and Run(folder).config == config:
+        say(f"1  Going on with the federation in {folder}.")
+        train_run(folder, progress=progress)
+    else:
+        say("1  Training: 4 clients, 1,437 digits; client 0's threes carry a trigger and the wrong label "
+            f"{backdoor.flipped_label}.")  # fmt: skip
+        train_run(folder, config, progress=progress)
+    say("2  A request arrives: client 0 withdraws its class 3.")
+    for method, preset in (("fedaf", "recommended"), ("fedaf", "paper"), ("fedaf-c", "default")):
+        try:
+            forget_run(folder, [DEMO_REQUEST], method, preset, progress=progress)
+            say(f"3  {method} ({preset}) has served it.")
+        except DivergedError as error:
+            say(f"3  {method} ({preset}): {error}")
+    say("4  Auditing against Retrain, a model trained afresh without the target.")
+    return audit_run(folder, [DEMO_REQUEST], progress=progress)

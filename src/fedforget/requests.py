@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class ErasureRequest:
     sample_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.kind not in get_args(TargetKind):
+            raise InputError(f"Target '{self.kind}' is unknown; choose one of {', '.join(get_args(TargetKind))}.")
         if self.client < 0:
             raise InputError(f"Client {self.client} does not exist; clients are numbered from 0.")
         if self.kind == "class" and (self.label is None or self.label < 0):
@@ -68,6 +70,7 @@ class ErasureRequest:
 
         A class request means the class a sample really belongs to, also where its training label was poisoned."""
         if self.kind == "class":
+            assert self.label is not None
             return samples.true_labels == self.label
         if self.kind == "samples":
             return torch.isin(samples.ids, torch.tensor(self.sample_ids, dtype=torch.int64))
@@ -84,7 +87,8 @@ class ErasureRequest:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ErasureRequest:
-        return cls(values["client"], values["kind"], values.get("label"), tuple(values.get("sample_ids", ())))
+        sample_ids = tuple(sorted(set(values.get("sample_ids", ()))))
+        return cls(values["client"], values["kind"], values.get("label"), sample_ids)
 
 
 def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
@@ -97,8 +101,8 @@ def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Sample
 
 
 def requests_id(requests: Sequence[ErasureRequest]) -> str:
-    """A short stable name for a set of requests; the order they are listed in does not matter."""
-    canonical = json.dumps(sorted((r.to_json() for r in requests), key=lambda v: json.dumps(v, sort_keys=True)), sort_keys=True)
+    """A short stable name for a set of requests; order and repetition do not matter."""
+    canonical = "[" + ", ".join(sorted({json.dumps(r.to_json(), sort_keys=True) for r in requests})) + "]"
     return hashlib.sha256(canonical.encode()).hexdigest()[:10]
 
 

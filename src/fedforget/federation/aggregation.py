@@ -31,6 +31,8 @@ class WeightedMean:
         self.weight = 0.0
 
     def add(self, state: State, weight: float) -> None:
+        if self._sums and {n: t.shape for n, t in state.items()} != {n: t.shape for n, t in self._sums.items()}:
+            raise FedForgetError("The clients' models do not have the same tensors, so they cannot be averaged.")
         for name, tensor in state.items():
             if not tensor.is_floating_point():
                 seen = self._sums.get(name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +24,8 @@ class Client:
     normalisation: Normalisation
     classes: int
     device: torch.device
+    kept: dict[str, Any] = field(default_factory=dict)
+    """What the client keeps for a next task, such as a sketch; it never leaves."""
 
     def load(self, state: Mapping[str, Tensor]) -> nn.Module:
         """The workspace model with the weights of `state`."""
@@ -33,10 +36,15 @@ class Client:
         """Features as the network takes them."""
         return self.normalisation(features.to(self.device))
 
-    def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
-        """(R, D'): the target that this client's `requests` name, and the retained rest."""
+    def positions(self, requests: Sequence[ErasureRequest]) -> tuple[Tensor, Tensor]:
+        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest."""
         mask = target_mask(requests, self.index, self.samples)
-        return self.samples.select(mask), self.samples.select(~mask)
+        return mask.nonzero().squeeze(1), (~mask).nonzero().squeeze(1)
+
+    def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
+        """(R, D') themselves, copied."""
+        target, retained = self.positions(requests)
+        return self.samples.select(target), self.samples.select(retained)
 
     def check(self, request: ErasureRequest) -> int:
         """Refuse a request that names nothing of this client's; return the size of its target."""

@@ -51,9 +51,9 @@ class Evaluation:
 
     def __add__(self, other: Evaluation) -> Evaluation:
         return Evaluation(
-            *(getattr(self, f) + getattr(other, f) for f in _COUNTS),
-            tuple(a + b for a, b in zip(self.class_count, other.class_count, strict=True)),
-            tuple(a + b for a, b in zip(self.class_correct, other.class_correct, strict=True)),
+            **{field: getattr(self, field) + getattr(other, field) for field in _COUNTS},
+            class_count=tuple(a + b for a, b in zip(self.class_count, other.class_count, strict=True)),
+            class_correct=tuple(a + b for a, b in zip(self.class_correct, other.class_correct, strict=True)),
         )
 
     def to_numbers(self, prefix: str) -> dict[str, float]:
@@ -65,12 +65,12 @@ class Evaluation:
 
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, float], prefix: str, classes: int) -> Evaluation:
-        counts = [int(numbers[f"{prefix}/{field}"]) for field in _COUNTS[:-1]]
+        counts = {field: int(numbers[f"{prefix}/{field}"]) for field in _COUNTS if field != "loss"}
         return cls(
-            *counts,
-            numbers[f"{prefix}/loss"],
-            tuple(int(numbers[f"{prefix}/class_count/{c}"]) for c in range(classes)),
-            tuple(int(numbers[f"{prefix}/class_correct/{c}"]) for c in range(classes)),
+            **counts,
+            loss=numbers[f"{prefix}/loss"],
+            class_count=tuple(int(numbers[f"{prefix}/class_count/{c}"]) for c in range(classes)),
+            class_correct=tuple(int(numbers[f"{prefix}/class_correct/{c}"]) for c in range(classes)),
         )
 
 

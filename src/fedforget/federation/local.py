@@ -115,7 +115,7 @@ class LocalFederation:
             self.client(request.client).check(request)
         sizes: dict[int, TargetSize] = {}
         for index in sorted({request.client for request in requests}):
-            target, retained = self.client(index).split(requests)
+            target, retained = self.client(index).positions(requests)
             sizes[index] = TargetSize(len(target), len(retained))
         if sum(size.target for size in sizes.values()) >= sum(len(client.samples) for client in self._clients):
             raise InputError("The target is all the data there is, so no model would be left; delete the model instead.")

@@ -73,7 +73,7 @@ class CountSamples(Task):
     exclude: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        return Reply(client.index, numbers={"samples": float(len(client.split(self.exclude)[1]))})
+        return Reply(client.index, numbers={"samples": float(len(client.positions(self.exclude)[1]))})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,10 @@ from fedforget.errors import DivergedError
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import first_non_finite, state_of
-from fedforget.seeds import derive_generator
+from fedforget.seeds import derive_generator, derive_seed
 
-_NORMALISERS = (nn.modules.batchnorm._BatchNorm,)
+_NORMALISERS = (nn.modules.batchnorm._NormBase,)
+"""Every layer that keeps running statistics: batch and instance normalisation."""
 
 
 def minibatches(n: int, batch_size: int, generator: torch.Generator, device: torch.device) -> Iterator[Tensor]:
@@ -39,27 +40,32 @@ def set_training_mode(model: nn.Module, freeze_normalisation: bool) -> None:
 
 def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) -> Reply:
     """One client's round: theta_{k,t+1} from theta_t (the step before Eq. 2)."""
-    _, samples = client.split(task.exclude)
-    if task.share < 1.0 and len(samples):
+    _, positions = client.positions(task.exclude)
+    if task.share < 1.0 and len(positions):
         generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
-        keep = torch.randperm(len(samples), generator=generator)[: max(1, math.ceil(task.share * len(samples)))]
-        samples = samples.select(keep.sort().values)
-    if len(samples) == 0:
+        keep = torch.randperm(len(positions), generator=generator)[: max(1, math.ceil(task.share * len(positions)))]
+        positions = positions[keep.sort().values]
+    if len(positions) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 
     model = client.load(state)
-    set_training_mode(model, task.freeze_normalisation)
+    alone = min(len(positions), task.batch_size) == 1
+    set_training_mode(model, task.freeze_normalisation or alone)
     optimiser = torch.optim.SGD(model.parameters(), lr=task.lr, momentum=task.momentum)
     generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
-    features, labels = samples.features.to(client.device), samples.labels.to(client.device)
+    positions = positions.to(client.device)
+    features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
     total = torch.zeros((), device=client.device)
-    for _ in range(task.epochs):
-        for batch in minibatches(len(samples), task.batch_size, generator, client.device):
-            loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            total += loss.detach() * len(batch)
+    with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(task.seed, task.purpose, task.round, "client", client.index, "dropout"))
+        for _ in range(task.epochs):
+            for order in minibatches(len(positions), task.batch_size, generator, client.device):
+                batch = positions[order]
+                loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                total += loss.detach() * len(batch)
 
     trained = state_of(model)
     broken = first_non_finite(trained)
@@ -68,10 +74,10 @@ def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) ->
             f"Training in round {task.round} at client {client.index}",
             f"parameter '{broken}' is no longer finite; lower the learning rate ({task.lr:g}).",
         )
-    evaluations = float(len(samples) * task.epochs)
+    evaluations = float(len(positions) * task.epochs)
     return Reply(
         client.index,
         tensors=trained,
-        numbers={"samples": float(len(samples)), "loss": float(total) / evaluations},
+        numbers={"samples": float(len(positions)), "loss": float(total) / evaluations},
         gradient_evaluations=evaluations,
     )

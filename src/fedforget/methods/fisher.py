@@ -12,6 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedforget.data.samples import Samples
 from fedforget.methods.fedaf.sketch import RowLabels, hash_uniforms, row_losses
@@ -41,7 +42,8 @@ def fisher_diagonal(
     total: Tensor | None = None
     for batch in torch.arange(len(samples)).split(batch_size):
         x = inputs(samples.features[batch.to(samples.features.device)])
-        gradients = per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
+        with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
+            gradients = per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
         squares = torch.cat([g.square().sum(dim=0).reshape(-1) for g in gradients.values()])
         total = squares if total is None else total + squares
     assert total is not None

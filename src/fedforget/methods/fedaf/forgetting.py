@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
+from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
@@ -35,12 +36,14 @@ from fedforget.methods.fedaf.memory_generator import generate_memory
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch, build_sketch
 from fedforget.methods.fisher import fisher_diagonal
-from fedforget.params import first_non_finite, state_of, trainable
+from fedforget.params import copy_state, digest, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
 
 SKETCH_KEY = "fedaf.sketch"
 """Under this name a federation's merged sketch travels beside the model."""
+TEACHER_KEY = "fedaf.teacher."
+"""Under names that begin so, the reminded teacher's weights do."""
 
 
 def forgetting_loss(
@@ -63,34 +66,34 @@ def forgetting_loss(
 
 @dataclass(frozen=True, kw_only=True)
 class Forget(Task):
-    """The whole local forgetting as one message: memory, sketch (unless one came along) and forgetting."""
+    """The whole local forgetting as one message: memory, sketch (unless one came along) and forgetting.
+
+    With `amnesia` the result is no model to keep but the teacher that is to be reminded: see `memory_generator`."""
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: FedAFSettings
+    amnesia: bool = False
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        settings = self.settings
-        weights = {name: tensor for name, tensor in state.items() if not name.startswith(SKETCH_KEY)}
-        target, _ = client.split(self.requests)
+        weights = {name: tensor for name, tensor in state.items() if not name.startswith((SKETCH_KEY, TEACHER_KEY))}
+        target = client.samples.select(client.positions(self.requests)[0])
         if len(target) == 0:
             raise InputError(f"Client {client.index} has nothing to forget: the target is empty.")
-        model = client.load(weights)
         clock = _Clock(client.device)
+        model = client.load(weights)
 
-        memory, memory_evaluations = generate_memory(
-            settings.memory, model, target, client, teachers=settings.teachers, sigma=settings.sigma, seed=self.seed
-        )
+        memory, memory_evaluations = self._memory(state, target, client)
         clock.stop("memory")
         preserver, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
         curves = self._forget(client, target, memory, preserver)
         forgotten = state_of(model)
-        clock.stop("forgetting")
+        clock.stop("memory" if self.amnesia else "forgetting")
 
         broken = first_non_finite(forgotten)
         if broken is not None:
-            raise DivergedError("The forgetting step", f"parameter '{broken}' is no longer finite{self._remedy(preserver)}.")
+            raise DivergedError(self._name, f"parameter '{broken}' is no longer finite{self._remedy(preserver)}.")
         return Reply(
             client.index,
             tensors=forgotten,
@@ -100,6 +103,24 @@ class Forget(Task):
             seconds=clock.seconds,
             stored_bytes=stored,
         )
+
+    @property
+    def _name(self) -> str:
+        return "The teacher's amnesia" if self.amnesia else "The forgetting step"
+
+    def _memory(self, state: Mapping[str, Tensor], target: Samples, client: Client) -> tuple[Tensor, float]:
+        """New labels for the target, and the gradient evaluations they took."""
+        settings = self.settings
+        if settings.memory == "reminded":
+            anchor = copy_state(client.model.state_dict())
+            teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
+            logits = predict(client.load(teacher), target.features, client.normalisation, client.device)
+            client.load(anchor)
+            return F.softmax(logits, dim=1), FORWARD_COST * len(target)
+        return generate_memory(
+            settings.memory, client.model, target, client,
+            teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
+        )  # fmt: skip
 
     def _preserver(self, state: Mapping[str, Tensor], client: Client) -> tuple[Preserver | None, float, int]:
         """The preserver, the gradient evaluations it took, and the bytes it keeps."""
@@ -113,11 +134,20 @@ class Forget(Task):
             diagonal = fisher_diagonal(model, samples, client.inputs, labels=settings.sketch_labels, seed=self.seed)
             elastic = DiagonalPreserver(diagonal, anchor, strength=settings.strength, lr=settings.lr)
             return elastic, float(len(samples)), diagonal.numel() * diagonal.element_size()
+        evaluations = 0.0
         if SKETCH_KEY in state:
-            sketch, evaluations = Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"])), 0.0
+            sketch = Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"]))
         else:
-            sketch = sketch_at_client(client, exclude, settings, self.seed)
-            evaluations = float(sketch.count)
+            # The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there.
+            known = (digest(anchor), exclude, settings.sketch, self.seed)
+            kept = client.kept.pop(SKETCH_KEY, (None, None))
+            if kept[0] == known:
+                sketch = kept[1]
+            else:
+                sketch = sketch_at_client(client, exclude, settings, self.seed)
+                evaluations = float(sketch.count)
+            if self.amnesia:
+                client.kept[SKETCH_KEY] = (known, sketch)
         keep = SketchPreserver(sketch, anchor, strength=settings.strength, lr=settings.lr, normalise=settings.normalise)
         return keep, evaluations, sketch.bytes
 
@@ -131,22 +161,26 @@ class Forget(Task):
         optimiser = torch.optim.SGD(parameters.values(), lr=settings.lr, momentum=settings.momentum)
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         model.train(not settings.freeze_normalisation)
+        steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
-        for _ in range(settings.epochs):
+        learnt: list[float] = []
+        while len(learnt) < steps:
             for batch in minibatches(len(target), settings.batch_size, generator, client.device):
+                if len(learnt) == steps or self._stops(learnt):
+                    return curves
                 logits = model(client.inputs(features[batch]))
-                loss, towards, old = forgetting_loss(logits, memory[batch], labels[batch], settings.ascent, settings.ascent_cap)
+                loss, towards, old = forgetting_loss(
+                    logits, memory[batch], labels[batch], settings.ascent, settings.ascent_cap
+                )
                 hits = (logits.detach().argmax(1) == labels[batch]).float().mean()
-                seen = torch.stack([towards.detach(), old.detach(), hits]).tolist()
+                entropy = torch.special.entr(memory[batch]).sum(dim=1).mean()
+                *seen, gap = torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy]).tolist()
                 for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
                     curves[name].append(value)
+                learnt.append(gap)
                 if not math.isfinite(seen[0] + seen[1]):
-                    raise DivergedError(
-                        "The forgetting step",
-                        f"the loss is no longer finite at step {len(curves['samples'])}{self._remedy(preserver)}.",
-                    )
-                if self._is_forgotten(curves["target_hits"]):
-                    return curves
+                    detail = f"the loss is no longer finite at step {len(learnt)}{self._remedy(preserver)}."
+                    raise DivergedError(self._name, detail)
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
@@ -156,10 +190,10 @@ class Forget(Task):
                     preserver.proximal_step(parameters)
         return curves
 
-    def _is_forgotten(self, hits: list[float], window: int = 4) -> bool:
-        """The stopping rule: over the last batches, no more than `stop_below` of the target gets its trained label."""
+    def _stops(self, learnt: list[float], window: int = 4) -> bool:
+        """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""
         limit = self.settings.stop_below
-        return limit is not None and len(hits) >= window and sum(hits[-window:]) / window <= limit
+        return limit is not None and len(learnt) >= window and sum(learnt[-window:]) / window <= limit
 
     def _remedy(self, preserver: Preserver | None) -> str:
         """Why plain gradient steps of the penalty blow up, where that is the cause."""
@@ -195,22 +229,22 @@ class BuildSketch(Task):
         )
 
 
-def sketch_pool(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings) -> Samples:
-    """What the preserver may look at: D_k (the paper), or D'."""
-    return client.samples if settings.sketch_data == "all" else client.split(exclude)[1]
+def sketch_pool(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings) -> Tensor:
+    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'."""
+    return torch.arange(len(client.samples)) if settings.sketch_data == "all" else client.positions(exclude)[1]
 
 
 def sketch_samples(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings, seed: int) -> Samples:
     """All of the pool, or a seeded random part of it."""
-    samples, limit = sketch_pool(client, exclude, settings), settings.sketch_samples
-    if len(samples) == 0:
+    pool, limit = sketch_pool(client, exclude, settings), settings.sketch_samples
+    if len(pool) == 0:
         raise InputError(
             f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
         )
-    if limit is None or limit >= len(samples):
-        return samples
-    generator = derive_generator(seed, "sketch", "client", client.index, "subsample")
-    return samples.select(torch.randperm(len(samples), generator=generator)[:limit].sort().values)
+    if limit is not None and limit < len(pool):
+        generator = derive_generator(seed, "sketch", "client", client.index, "subsample")
+        pool = pool[torch.randperm(len(pool), generator=generator)[:limit].sort().values]
+    return client.samples.select(pool)
 
 
 def sketch_at_client(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings, seed: int) -> Sketch:
@@ -236,5 +270,5 @@ class _Clock:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
         now = time.perf_counter()
-        self.seconds[stage] = now - self._mark
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + now - self._mark
         self._mark = now

@@ -4,7 +4,7 @@
 
 theta* is the anchor, J^ the sketch of the retained data. Two ways to take its step in training:
 
-    gradient   theta <- theta - lr lambda J^^T J^ (theta - theta*)         the paper; stable for lr < 2/(lambda sigma_max^2)
+    gradient   theta <- theta - lr lambda J^^T J^ (theta - theta*)     the paper; stable for lr < 2/(lambda sigma_max^2)
     proximal   d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d,  d = theta - theta*         closed form, always stable
 
 The proximal step is the exact minimiser of ||theta - v||^2/(2 lr) + penalty(theta) at v (Woodbury): one s x s
@@ -51,8 +51,8 @@ class SketchPreserver:
         gram = _gram(self.rows)
         self._largest = float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0.0))
         if strength > 0 and lr > 0:
-            ridge = torch.eye(len(gram), device=gram.device, dtype=gram.dtype) / (lr * self.strength)
-            self._factor = torch.linalg.cholesky(gram + ridge)
+            ridge = max(1.0 / (lr * self.strength), _SMALLEST_RIDGE * self._largest)
+            self._factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram))
 
     def _moved(self, parameters: Mapping[str, Tensor]) -> Tensor:
         return flatten(parameters) - self.anchor
@@ -80,8 +80,8 @@ class SketchPreserver:
 
 
 class DiagonalPreserver:
-    """Elastic weight consolidation with a diagonal, for comparison: A = diag(F), F = mean of squared per-sample gradients
-    (Kirkpatrick et al. 2017)."""
+    """Elastic weight consolidation with a diagonal, for comparison: A = diag(F), F the mean of squared per-sample
+    gradients (Kirkpatrick et al. 2017)."""
 
     def __init__(self, diagonal: Tensor, anchor: Mapping[str, Tensor], *, strength: float, lr: float) -> None:
         self.diagonal = diagonal
@@ -122,18 +122,20 @@ def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.d
     return needed
 
 
-# The sketch may be stored in bfloat16; sums are made in float32, a block of rows at a time.
+# The sketch may be stored in bfloat16, so sums are made in a wider type, a block at a time.
 _BLOCK = 64
+_GRAM_COLUMNS = 2**15
+_SMALLEST_RIDGE = 1e-9
+"""Relative to sigma_max(J^)^2: below it, float32's rounding of J^ d would grow in directions that J^ does not see."""
 
 
 def _gram(rows: Tensor) -> Tensor:
-    """J^ J^^T in float64, [s, s]."""
-    if rows.dtype == torch.float32:
-        return (rows @ rows.T).double()
-    blocks = [block.float() for block in rows.split(_BLOCK)] if len(rows) <= _BLOCK else None
-    if blocks is not None:
-        return (blocks[0] @ blocks[0].T).double()
-    return torch.cat([torch.cat([a.float() @ b.float().T for b in rows.split(_BLOCK)], dim=1) for a in rows.split(_BLOCK)]).double()
+    """J^ J^^T, [s, s], summed in float64: rounded to float32 it may not be positive definite with a small ridge."""
+    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for block in rows.split(_GRAM_COLUMNS, dim=1):
+        wide = block.double()
+        gram.addmm_(wide, wide.T)
+    return gram
 
 
 def _times(rows: Tensor, vector: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
-from fedforget.models import fresh_copy
+from fedforget.models import BATCH_NORMS, fresh_copy
 from fedforget.seeds import derive_generator, derive_seed
 
 MemoryKind = Literal["uniform", "random", "teacher", "debiased", "suppressed"]
@@ -46,21 +46,25 @@ def generate_memory(
         logits = predict(model, target.features, client.normalisation, client.device)
         return suppress(logits, labels), FORWARD_COST * n
     if kind in ("teacher", "debiased"):
-        predictions = teacher_labels(model, target, client, teachers, derive_seed(seed, "memory", "teachers", client.index))
+        teacher_seed = derive_seed(seed, "memory", "teachers", client.index)
+        predictions = teacher_labels(model, target, client, teachers, teacher_seed)
         memory = predictions if kind == "teacher" else debias(predictions, labels, sigma)
         return memory, FORWARD_COST * n * teachers
     raise InputError(f"Memory '{kind}' is unknown; choose uniform, random, teacher, debiased or suppressed.")
 
 
 def teacher_labels(model: nn.Module, target: Samples, client: Client, teachers: int, seed: int) -> Tensor:
-    """y^ of Eq. 3: the mean prediction of `teachers` untrained copies. Their BatchNorm uses each batch's own statistics,
-    since running statistics of an untrained network say nothing."""
+    """y^ of Eq. 3: the mean prediction of `teachers` untrained copies, in evaluation mode. Only their BatchNorm uses
+    each batch's own statistics, since running statistics of an untrained network say nothing."""
     total = torch.zeros(len(target), client.classes, device=client.device)
     for q in range(teachers):
-        teacher = fresh_copy(model, derive_seed(seed, q)).to(client.device).train()
+        teacher = fresh_copy(model, derive_seed(seed, q)).to(client.device).eval()
+        for module in teacher.modules():
+            if isinstance(module, BATCH_NORMS):
+                module.train()
         with torch.no_grad():
             parts = [teacher(client.inputs(part)) for part in _even_batches(target.features)]
-        total += F.softmax(torch.cat(parts).float(), dim=1)
+        total += F.softmax(torch.cat(parts).float(), dim=1)[: len(target)]
     return total / teachers
 
 
@@ -93,5 +97,7 @@ def suppress(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _even_batches(features: Tensor, batch_size: int = 500) -> tuple[Tensor, ...]:
-    """Batches of nearly equal size, so that no teacher sees a batch of one sample."""
+    """Batches of nearly equal size, so that no teacher sees a batch of one sample. A lone sample comes twice."""
+    if len(features) == 1:
+        features = torch.cat([features, features])
     return features.tensor_split(max(1, -(-len(features) // batch_size)))

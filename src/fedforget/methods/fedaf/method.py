@@ -1,6 +1,7 @@
 """FedAF, federated active forgetting (the paper's Algorithm 1), seen from the server.
 
     for each client k with a request:
+        teacher <- theta* after amnesia and a reminder                                       not in the paper
         theta_k <- client k trains on new memories of R under the knowledge preserver        lines 1-7, `Forget`
         theta   <- aggregate theta_k                                                         line 8, `aggregate`
     recover: one round over a small share of everybody's retained data                       not in the paper
@@ -22,9 +23,8 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, run_round
 from fedforget.federation.local import TargetSize
 from fedforget.federation.tasks import CountSamples, Reply, Train
-from fedforget.methods.fedaf.forgetting import SKETCH_KEY, BuildSketch, Forget
+from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.methods.fedaf.sketch import Sketch, merge
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -47,11 +47,14 @@ def forget_with_fedaf(
         if settings.preserver == "sketch" and _takes_everybodys(settings, client, sizes):
             with federation.stage("sketch"):
                 message |= federation_sketch(federation, current, exclude, settings, schedule)
+        task = Forget(
+            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
+            served=tuple(r for r in served if r.client == client), settings=settings,
+        )  # fmt: skip
+        if settings.memory == "reminded":
+            with federation.stage("memory"):
+                message |= reminded_teacher(federation, message, task, schedule, exclude)
         with federation.stage("forgetting"):
-            task = Forget(
-                seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
-                served=tuple(r for r in served if r.client == client), settings=settings,
-            )  # fmt: skip
             (reply,) = federation.ask(task, message, [client])
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
@@ -60,11 +63,27 @@ def forget_with_fedaf(
 
     with federation.stage("recovery"):
         for round in range(settings.recovery_rounds):
-            current = run_round(federation, current, recovery_task(schedule, settings, round, exclude))
+            current = run_round(federation, current, recovery_task(schedule, settings, "recovery", round, exclude))
     broken = first_non_finite(current)
     if broken is not None:
         raise DivergedError("FedAF", f"parameter '{broken}' of the global model is no longer finite.")
     return current, curves
+
+
+def reminded_teacher(
+    federation: Meter, message: State, task: Forget, schedule: Schedule, exclude: Sequence[ErasureRequest]
+) -> State:
+    """The teacher whose predictions on R are the new memories: theta* loses R abruptly (amnesia, at the client), then
+    one round over a small share of everybody's retained data reminds it of what the others know.
+
+    What it then says of R is what the federation supports without R: a poisoned label has no support and is gone, an
+    honest one comes back as it would in unseen data. The anchor theta* learns these memories under the preserver, so
+    it need not go through the amnesia itself."""
+    settings = task.settings
+    (amnesiac,) = federation.ask(replace(task, settings=settings.amnesia, amnesia=True), message, [task.requests[0].client])
+    reminder = recovery_task(schedule, settings, "reminder", task.requests[0].client, exclude)
+    teacher = run_round(federation, amnesiac.tensors, reminder)
+    return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
 
 
 def aggregate(
@@ -108,16 +127,27 @@ def federation_sketch(
     settings: FedAFSettings,
     schedule: Schedule,
 ) -> State:
-    """Everybody's sketch of the retained data, merged: what must travel to the target client beside the model.
+    """Everybody's sketch of the retained data: what must travel to the target client beside the model.
 
-    The budget of samples is the whole federation's, so each client sketches its part of it."""
+    Rows and samples are the whole federation's budget: each client sketches its part of the samples into its part of
+    the rows. With more clients than rows several share a row, where their signed gradients add up."""
     clients = participants(federation, exclude)
-    if settings.sketch_samples is not None:
-        settings = replace(settings, sketch_samples=max(1, settings.sketch_samples // len(clients)))
-    task = BuildSketch(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude), settings=settings)
-    replies = federation.ask(task, state, clients)
-    merged = merge(Sketch(r.tensors[SKETCH_KEY], int(r.numbers["count"])) for r in replies if r.numbers["count"])
-    return {SKETCH_KEY: merged.rows, f"{SKETCH_KEY}.count": torch.tensor(merged.count)}
+    rows, samples = settings.sketch_rows, settings.sketch_samples
+    part = replace(
+        settings,
+        sketch_rows=max(1, rows // len(clients)),
+        sketch_samples=None if samples is None else max(1, samples // len(clients)),
+    )
+    task = BuildSketch(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude), settings=part)
+    merged, count = torch.zeros(0), 0
+    for position, reply in enumerate(federation.ask(task, state, clients)):
+        if reply.numbers["count"]:
+            block = reply.tensors[SKETCH_KEY]
+            if not count:
+                merged = block.new_zeros(rows, block.shape[1])
+            merged[(position * part.sketch_rows) % rows :][: len(block)] += block
+            count += int(reply.numbers["count"])
+    return {SKETCH_KEY: merged, f"{SKETCH_KEY}.count": torch.tensor(count)}
 
 
 def _takes_everybodys(settings: FedAFSettings, client: int, sizes: Mapping[int, TargetSize]) -> bool:
@@ -127,10 +157,10 @@ def _takes_everybodys(settings: FedAFSettings, client: int, sizes: Mapping[int, 
 
 
 def recovery_task(
-    schedule: Schedule, settings: FedAFSettings, round: int, exclude: Sequence[ErasureRequest]
+    schedule: Schedule, settings: FedAFSettings, purpose: str, round: int, exclude: Sequence[ErasureRequest]
 ) -> Train:
     """A round over `recovery_share` of the retained data."""
     return replace(
         schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share, lr=settings.recovery_lr,
-        momentum=settings.recovery_momentum, purpose="recovery",
+        momentum=settings.recovery_momentum, purpose=purpose,
     )  # fmt: skip

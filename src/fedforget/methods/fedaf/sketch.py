@@ -6,7 +6,7 @@ Row i of J is one sample's gradient. Bucket r of the sketch is a signed sum of r
 
 with a 2-wise independent bucket hash h and a 4-wise independent sign hash sigma over the samples' ids. A gradient is
 linear, so the bucket's row is the gradient of the signed sum of losses in it: one backward pass per bucket batch, and
-no per-sample gradient ever exists. Sketches with the same hash seed over disjoint ids add up to the sketch of the union."""
+no per-sample gradient ever exists. Sketches with one hash seed over disjoint ids add up to the sketch of the union."""
 
 from __future__ import annotations
 
@@ -115,23 +115,24 @@ def build_sketch(
     size = sum(p.numel() for p in parameters.values())
     device = next(iter(parameters.values())).device
     model.eval()
-    buckets, signs, uniforms = hash_buckets(samples.ids, rows, seed), hash_signs(samples.ids, seed), hash_uniforms(samples.ids, seed)
+    buckets, signs = hash_buckets(samples.ids, rows, seed), hash_signs(samples.ids, seed)
+    uniforms = hash_uniforms(samples.ids, seed)
     sketch = torch.zeros(rows, size, dtype=dtype, device=device)
-    row = torch.zeros(size, device=device)
     by_bucket = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
     batch_size = _batch_shape([len(b) for b in by_bucket], batch_size)
     for bucket, members in enumerate(by_bucket):
         if len(members) == 0:
             continue
-        row.zero_()
+        row = sketch[bucket].float()  # the row itself where it is float32, else a wider copy to sum in
         for batch in members.split(batch_size):
             weights = F.pad(signs[batch], (0, batch_size - len(batch))).to(device)
             batch = F.pad(batch, (0, batch_size - len(batch)), value=int(batch[0]))
             logits = model(inputs(samples.features[batch.to(samples.features.device)]))
             losses = row_losses(logits.float(), samples.labels[batch].to(device), uniforms[batch].to(device), labels)
-            gradients = torch.autograd.grad((weights * losses).sum(), list(parameters.values()))
+            gradients = torch.autograd.grad((weights * losses).sum(), list(parameters.values()), allow_unused=True)
             for (_, place), gradient in zip(slices(parameters), gradients, strict=True):
-                row[place] += gradient.reshape(-1)
+                if gradient is not None:
+                    row[place] += gradient.reshape(-1)
             del gradients, losses, logits
         sketch[bucket] = row
     return Sketch(sketch, len(samples))

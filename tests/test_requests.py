@@ -1,0 +1,110 @@
+"""Erasure requests: what they match, how they travel, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedforget.data.samples import Samples
+from fedforget.errors import InputError
+from fedforget.requests import ErasureRequest, describe_requests, requests_id, target_mask
+
+requests_ = st.one_of(
+    st.builds(ErasureRequest.of_class, st.integers(0, 50), st.integers(0, 50)),
+    st.builds(ErasureRequest.of_samples, st.integers(0, 50), st.lists(st.integers(0, 2**31), min_size=1)),
+    st.builds(ErasureRequest.of_client, st.integers(0, 50)),
+)
+
+
+def poisoned_samples() -> Samples:
+    """Six samples with ids from 10; the class 1 ones carry a flipped label, and a class 0 one was flipped to 1."""
+    true = torch.tensor([0, 0, 1, 1, 2, 2])
+    labels = torch.tensor([0, 1, 2, 2, 2, 2])
+    return Samples(torch.zeros(6, 3), labels, true, torch.arange(10, 16))
+
+
+@given(request=requests_)
+def test_json_round_trip(request):
+    assert ErasureRequest.from_json(json.loads(json.dumps(request.to_json()))) == request
+
+
+def test_json_holds_only_what_the_kind_needs():
+    assert ErasureRequest.of_class(0, 3).to_json() == {"client": 0, "kind": "class", "label": 3}
+    assert ErasureRequest.of_samples(1, [4, 2]).to_json() == {"client": 1, "kind": "samples", "sample_ids": [2, 4]}
+    assert ErasureRequest.of_client(2).to_json() == {"client": 2, "kind": "client"}
+
+
+def test_sample_lists_are_sets():
+    expected = ErasureRequest.of_samples(0, [1, 2, 3])
+    assert ErasureRequest.of_samples(0, torch.tensor([3, 1, 2, 3])) == expected
+    assert ErasureRequest.from_json({"client": 0, "kind": "samples", "sample_ids": [3, 1, 2, 1]}) == expected
+
+
+@given(requests=st.lists(requests_, min_size=1, max_size=4, unique=True))
+def test_the_id_of_requests_does_not_depend_on_order_or_repetition(requests):
+    ids = {requests_id(order) for order in itertools.permutations(requests)}
+    assert len(ids) == 1
+    assert ids == {requests_id([*requests, requests[0]])}
+
+
+@given(first=st.lists(requests_, max_size=3), second=st.lists(requests_, max_size=3))
+def test_different_requests_have_different_ids(first, second):
+    assert (requests_id(first) == requests_id(second)) == (set(first) == set(second))
+
+
+def test_the_id_is_stable():
+    """Run folders are named by it, so it must never change."""
+    assert requests_id([ErasureRequest.of_class(0, 3)]) == "7fd7bb6c69"
+    assert requests_id([ErasureRequest.of_client(2), ErasureRequest.of_samples(1, [5, 9])]) == "e439ebe67b"
+
+
+def test_a_class_means_the_true_label_also_where_it_was_poisoned():
+    mask = ErasureRequest.of_class(0, 1).matches(poisoned_samples())
+    assert mask.tolist() == [False, False, True, True, False, False]
+
+
+def test_samples_and_clients():
+    samples = poisoned_samples()
+    assert ErasureRequest.of_samples(0, [11, 15, 99]).matches(samples).nonzero()[:, 0].tolist() == [1, 5]
+    assert ErasureRequest.of_client(0).matches(samples).all()
+
+
+def test_the_mask_joins_a_clients_own_requests_only():
+    own = [ErasureRequest.of_class(3, 2), ErasureRequest.of_samples(3, [10])]
+    others = [ErasureRequest.of_client(1), ErasureRequest.of_class(0, 1)]
+    mask = target_mask([*own, *others], 3, poisoned_samples())
+    assert mask.tolist() == [True, False, False, False, True, True]
+    assert not target_mask(others, 3, poisoned_samples()).any()
+    assert not target_mask([], 3, poisoned_samples()).any()
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ErasureRequest.of_class(-1, 3), "Client -1 does not exist; clients are numbered from 0."),
+        (lambda: ErasureRequest.of_class(0, -3), "A class request must name the class to forget, a number from 0."),
+        (lambda: ErasureRequest(0, "class"), "A class request must name the class to forget, a number from 0."),
+        (
+            lambda: ErasureRequest.of_samples(0, []),
+            "The target is empty: a sample request must list at least one sample id.",
+        ),
+        (
+            lambda: ErasureRequest.from_json({"client": 0, "kind": "feature"}),
+            "Target 'feature' is unknown; choose one of class, samples, client.",
+        ),
+    ],
+)
+def test_requests_that_name_nothing_are_refused(make, sentence):
+    with pytest.raises(InputError) as refusal:
+        make()
+    assert str(refusal.value) == sentence
+
+
+def test_requests_in_words():
+    requests = [ErasureRequest.of_class(0, 3), ErasureRequest.of_samples(1, [5, 9]), ErasureRequest.of_client(2)]
+    assert describe_requests(requests) == "class 3 of client 0 and 2 samples of client 1 and everything of client 2"
