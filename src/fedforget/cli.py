@@ -7,7 +7,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,17 +15,34 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from typer.core import TyperGroup
 
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
-from fedforget.methods import METHODS
+from fedforget.methods import METHODS, method_settings
 from fedforget.pipeline import Progress as Report
 from fedforget.pipeline import audit_run, demo_run, forget_run, train_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig, default_trigger
 
+
+class Commands(TyperGroup):
+    """Typer would end Ctrl-C without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print(
+                "Interrupted; what is done is kept, and the same command goes on (train with --resume).",
+                file=sys.stderr,
+            )
+            raise typer.Exit(130) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Make a federated model forget, and show that it did.",
     no_args_is_help=True,
     add_completion=False,
@@ -50,9 +67,6 @@ def main() -> None:
     except FedForgetError as error:
         Console(stderr=True, highlight=False).print(str(error), style="red", soft_wrap=True, markup=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("Interrupted; what is done is kept. Run the same command again to go on.", file=sys.stderr)
-        sys.exit(130)
 
 
 @app.command()
@@ -69,7 +83,9 @@ def train(
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Batch size.")] = None,
     seed: Annotated[int | None, typer.Option(help="The one seed every draw comes from.")] = None,
-    threads: Annotated[int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")
+    ] = None,
     train_limit: Annotated[int | None, typer.Option(help="Use only the first so many training samples.")] = None,
     backdoor: Annotated[
         str | None, typer.Option(help="Poison a target: client=0,class=3[,size=5][,corner=bottom-right][,margin=1].")
@@ -91,7 +107,11 @@ def train(
     with _progress(as_json) as progress:
         run = train_run(out, run_config, progress=progress, device=device)
     last = run.metrics()[-1] if run.metrics() else {}
-    _print(as_json, {"run": str(out), "rounds": run.rounds_done, **last}, [f"Trained {run.rounds_done} rounds into {out}: test accuracy {_percent(last.get('test_acc'))}."])
+    _print(
+        as_json,
+        {"run": str(out), "rounds": run.rounds_done, **last},
+        [f"Trained {run.rounds_done} rounds into {out}: test accuracy {_percent(last.get('test_acc'))}."],
+    )
 
 
 def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
@@ -100,29 +120,36 @@ def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
     if path is not None:
         try:
             values = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"The configuration {path} cannot be read: {error}") from None
-    schedule = {**values.pop("schedule", {}), **{k: v for k, v in given["schedule"].items() if v is not None}}
-    poison = given["backdoor"] or values.pop("backdoor", None)
-    values.pop("backdoor", None)
+        except (OSError, ValueError) as error:
+            raise InputError(f"The configuration {path} cannot be read: {error}.") from None
+    written, poison = values.pop("schedule", {}), values.pop("backdoor", None)
+    if not isinstance(written, dict):
+        raise InputError(f"In {path}, 'schedule' must be a table; write [schedule] and its settings below.")
+    schedule = {**written, **{k: v for k, v in given["schedule"].items() if v is not None}}
+    unknown = set(schedule) - {item.name for item in fields(Schedule)}
+    if unknown:
+        raise InputError(f"In {path}, the schedule has the unknown setting '{min(unknown)}'.")
+    poison = given["backdoor"] or poison
+    if poison is not None and not isinstance(poison, str):
+        raise InputError(f"In {path}, 'backdoor' must be text such as \"client=0,class=3\".")
     values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor") and v is not None}
-    try:
-        config = RunConfig.from_json({**values, "schedule": schedule})
-    except TypeError as error:
-        raise InputError(f"The configuration is wrong: {error}.") from None
+    config = RunConfig.from_json({**values, "schedule": schedule})
     return replace(config, backdoor=_backdoor(poison, config)) if poison else config
 
 
 def _backdoor(text: str, config: RunConfig) -> Backdoor:
-    fields = _fields(text, "backdoor")
+    parts = _fields(text, "backdoor")
     data = config.load_dataset()
     default = default_trigger(data)
-    trigger = Trigger(
-        size=int(fields.pop("size", default.size)),
-        corner=fields.pop("corner", default.corner),  # type: ignore[arg-type]
-        margin=int(fields.pop("margin", default.margin)),
-    )
-    request = _target(fields, text)
+    try:
+        trigger = Trigger(
+            size=int(parts.pop("size", default.size)),
+            corner=parts.pop("corner", default.corner),  # type: ignore[arg-type]
+            margin=int(parts.pop("margin", default.margin)),
+        )
+    except ValueError:
+        raise InputError(f"The size and margin of the backdoor '{text}' must be whole numbers.") from None
+    request = _target(parts, text)
     return Backdoor.draw(request, trigger, len(data.classes), config.schedule.seed)
 
 
@@ -143,9 +170,13 @@ def _target(fields: dict[str, str], text: str) -> ErasureRequest:
             raise KeyError
         if label is not None:
             return ErasureRequest.of_class(client, int(label))
-        return ErasureRequest.of_samples(client, _read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
+        return (
+            ErasureRequest.of_samples(client, _read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
+        )
     except (KeyError, ValueError):
-        raise InputError(f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE or client=0.") from None
+        raise InputError(
+            f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE or client=0."
+        ) from None
 
 
 def _read_ids(path: Path) -> list[int]:
@@ -157,7 +188,9 @@ def _read_ids(path: Path) -> list[int]:
         raise InputError(f"The list of samples {path} must hold sample ids, whole numbers and nothing else.") from None
 
 
-def _requests(client: int | None, label: int | None, samples: Path | None, whole: bool, targets: list[str] | None) -> list[ErasureRequest]:
+def _requests(
+    client: int | None, label: int | None, samples: Path | None, whole: bool, targets: list[str] | None
+) -> list[ErasureRequest]:
     requests = [_target(_fields(text, "target"), text) for text in targets or ()]
     chosen = (label is not None) + (samples is not None) + whole
     if client is None and not chosen:
@@ -181,7 +214,9 @@ def forget(
     target: TargetOption = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
-    setting: Annotated[list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
+    ] = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -190,15 +225,29 @@ def forget(
     if not requests:
         raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
     overrides = {key: _value(text) for key, text in (_pair(s) for s in setting or ())}
+    method_settings(method, preset, **overrides)
     with _progress(as_json) as progress:
         folder = forget_run(run, requests, method, preset, progress=progress, device=device, **overrides)
     if folder is None:
-        _print(as_json, {"queued": True}, [f"Training of {run} is running; the request is queued and served before its next round."])
+        _print(
+            as_json,
+            {"queued": True},
+            [f"Training of {run} is running; the request is queued and served before its next round."],
+        )
         return
     result = json.loads((folder / "result.json").read_text())
-    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in result["cost"]["seconds_by_stage"].items() if seconds >= 0.005)
+    stages = ", ".join(
+        f"{stage} {seconds:.2f} s" for stage, seconds in result["cost"]["seconds_by_stage"].items() if seconds >= 0.005
+    )
     values = {key: result[key] for key in ("method", "preset", "target", "sha256", "settings", "cost")}
-    _print(as_json, {"folder": str(folder), **values}, [f"Forgot {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).", f"The new model is in {folder}; show what it forgot with: fedforget audit {run}"])
+    _print(
+        as_json,
+        {"folder": str(folder), **values},
+        [
+            f"Forgot {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).",
+            f"The new model is in {folder}; show what it forgot with: fedforget audit {run}",
+        ],
+    )
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -261,7 +310,16 @@ def _show(result: dict[str, Any], report: Path) -> None:
     """The audit's table on the terminal."""
     console = Console(highlight=False)
     table = Table(title=f"Forgetting {result['target']} ({result['target_samples']} samples), in percent")
-    for column in ("", "test", "target still\nas trained", "+ 1 round", "target as\ntrue class", "retained", "seconds", "gradients"):
+    for column in (
+        "",
+        "test",
+        "target still\nas trained",
+        "+ 1 round",
+        "target as\ntrue class",
+        "retained",
+        "seconds",
+        "gradients",
+    ):
         table.add_column(column, justify="left" if not column else "right")
     for row in result["rows"]:
         name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} ({row['preset']})"

@@ -1,4 +1,4 @@
-"""Arithmetic on named parameters: a model's state is a plain `dict[str, Tensor]`, as `nn.Module.state_dict` gives it."""
+"""Arithmetic on named parameters: a model's state is a plain `dict[str, Tensor]`, as `state_dict` gives it."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,18 +1,20 @@
-"""The whole story as four calls on a run folder: train, forget, audit, report. The command line calls these and prints."""
+"""The whole story as four calls on a run folder: train, forget, audit, report. The command line calls these."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from fedforget.audit.compare import audit_models
+from fedforget.audit.measures import Measures
 from fedforget.data import Dataset
 from fedforget.data.backdoor import Backdoor
-from fedforget.errors import DivergedError, InputError
+from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.evaluation import evaluate
 from fedforget.federation.local import Federation, LocalFederation, TargetSize, thread_count
 from fedforget.federation.rounds import Schedule, run_round
@@ -21,7 +23,17 @@ from fedforget.methods import METHODS, Forgetting, forget, method_settings
 from fedforget.params import State, state_of
 from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs import Run, RunConfig, default_trigger, load_model, save_model, write_json, writing
+from fedforget.runs import (
+    Run,
+    RunConfig,
+    default_trigger,
+    load_model,
+    read_sealed,
+    save_model,
+    write_json,
+    write_sealed,
+    writing,
+)
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
@@ -31,7 +43,9 @@ def _silent(what: str, done: int, total: int) -> None:
     pass
 
 
-def train_run(folder: Path, config: RunConfig | None = None, *, progress: Progress = _silent, device: str = "cpu") -> Run:
+def train_run(
+    folder: Path, config: RunConfig | None = None, *, progress: Progress = _silent, device: str = "cpu"
+) -> Run:
     """Train the federation of `config` into a new folder, or, without `config`, go on where `folder` was left.
 
     Every draw is named by seed, round and client, so the model after a round depends on the model before it alone:
@@ -48,6 +62,8 @@ def train_run(folder: Path, config: RunConfig | None = None, *, progress: Progre
     with run.training_lock() as alone:
         if not alone:
             raise InputError(f"Another process is training {folder}; wait for it, or stop it first.")
+        if not run.started:
+            run.save_round(0, state_of(federation.model), served=())
         state = run.load_model()
         total = schedule.rounds * len(federation.clients)
         watched = Watched(federation, "training", total, progress, done=run.rounds_done * len(federation.clients))
@@ -57,31 +73,66 @@ def train_run(folder: Path, config: RunConfig | None = None, *, progress: Progre
             state = run_round(watched, state, schedule.train_task(round, served))
             run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
             run.save_round(round + 1, state, served)
+    _serve_late(run, federation, progress)
     return run
 
 
 def _test_metrics(federation: LocalFederation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
     with thread_count(threads):
         federation.model.load_state_dict(state)
-        result = evaluate(federation.model, dataset.test, federation.normalisation, federation.classes, federation.device)
+        result = evaluate(
+            federation.model, dataset.test, federation.normalisation, federation.classes, federation.device
+        )
     return {"test_acc": result.accuracy, "test_loss": result.mean_loss}
 
 
 def _serve_queue(run: Run, federation: Federation, state: State) -> State:
     """Serve what arrived since the last round. The trunk itself moves: later rounds train without the targets."""
     for path in run.queued():
-        asked = json.loads(path.read_text())
-        requests = tuple(ErasureRequest.from_json(values) for values in asked["requests"])
+        requests, method, preset, overrides = _queued(path)
         fresh = tuple(request for request in requests if request not in run.served)
         if fresh:
-            result = forget(
-                federation, state, fresh, run.config.schedule, asked["method"], asked["preset"], served=run.served
-            )
+            try:
+                result = forget(
+                    federation, state, fresh, run.config.schedule, method, preset, served=run.served, **overrides
+                )
+            except FedForgetError as error:
+                # The request fails, not the run: it leaves the queue, and training can go on without it.
+                if isinstance(error, DivergedError):
+                    _record_divergence(run, fresh, method, preset, error)
+                path.unlink()
+                raise
             state = result.state
             _record(run, result)
             run.save_round(run.rounds_done, state, (*run.served, *fresh))
         path.unlink()
     return state
+
+
+def _serve_late(run: Run, federation: LocalFederation, progress: Progress) -> None:
+    """Serve what arrived during the last round: after training, every request branches from the trained model.
+
+    The queue is looked at once more after the lock is free, so nobody who found it taken is left waiting."""
+    while run.queued():
+        with run.training_lock() as alone:
+            if not alone:
+                return
+            for path in run.queued():
+                requests, method, preset, overrides = _queued(path)
+                try:
+                    _branch(run, federation, requests, method, preset, progress, overrides)
+                finally:
+                    path.unlink()
+
+
+def _queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str, Any]]:
+    """(requests, method, preset, single settings) of a queued file."""
+    try:
+        asked = json.loads(path.read_text())
+        requests = tuple(ErasureRequest.from_json(values) for values in asked["requests"])
+        return requests, asked["method"], asked["preset"], dict(asked["settings"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"The queued request {path} is damaged; delete it and ask again.") from None
 
 
 def forget_run(
@@ -104,12 +155,21 @@ def forget_run(
     federation.check(requests)
     if run.finished:
         return _branch(run, federation, tuple(requests), method, preset, progress, overrides)
-    run.enqueue(requests_id(requests), {"requests": [r.to_json() for r in requests], "method": method, "preset": preset})
+    gone = [request for request in requests if request in run.served]
+    if gone:
+        raise InputError(f"Training has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
+    asked = [request.to_json() for request in requests]
+    values = {"requests": asked, "method": method, "preset": preset, "settings": overrides}
+    run.enqueue(requests_id(requests), values)
     with run.training_lock() as alone:
         if not alone:
             return None
-        _serve_queue(run, federation, run.load_model())
-    return branch_folder(run, requests, method, preset)
+        if not run.finished:
+            _serve_queue(run, federation, run.load_model())
+    if run.finished:
+        _serve_late(run, federation, progress)
+    folder = branch_folder(run, requests, method, preset)
+    return folder if (folder / "result.json").exists() else None
 
 
 def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, preset: str) -> Path:
@@ -129,16 +189,14 @@ def _branch(
     schedule = run.config.schedule
     total = schedule.rounds * len(federation.clients) if METHODS[method].resumable else len(federation.clients) + 1
     watched = Watched(federation, f"{method} ({preset})", total, progress)
-    store = FolderCheckpoints(folder)
+    store = FolderCheckpoints(folder, method_settings(method, preset, **overrides)[1])
     try:
         result = forget(
             watched, run.load_model(), requests, schedule, method, preset,
             served=run.served, checkpoints=store, **overrides,
         )  # fmt: skip
     except DivergedError as error:
-        _make(folder)
-        values = {"method": method, "preset": preset, "requests": [r.to_json() for r in requests], "diverged": str(error)}
-        write_json(folder / "result.json", values)
+        _record_divergence(run, requests, method, preset, error)
         raise
     _record(run, result)
     store.clear()
@@ -154,6 +212,7 @@ def _record(run: Run, result: Forgetting) -> None:
     """Write down a model that forgot. result.json comes last: a folder without it is not a result."""
     folder = branch_folder(run, result.requests, result.method, result.preset)
     _make(folder)
+    (folder / "result.json").unlink(missing_ok=True)
     checksum = save_model(folder / "model.safetensors", result.state)
     values = {
         "method": result.method,
@@ -161,31 +220,50 @@ def _record(run: Run, result: Forgetting) -> None:
         "requests": [request.to_json() for request in result.requests],
         "target": describe_requests(result.requests),
         "sha256": checksum,
-        "settings": {name: value for name, value in vars(result.settings).items()},
+        "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),
         "curves": result.curves,
     }
-    write_json(folder / "result.json", values)
+    write_sealed(folder / "result.json", values)
+
+
+def _record_divergence(
+    run: Run, requests: Sequence[ErasureRequest], method: str, preset: str, error: DivergedError
+) -> None:
+    """Write down that there is no model, and why."""
+    folder = branch_folder(run, requests, method, preset)
+    _make(folder)
+    asked = [request.to_json() for request in requests]
+    values = {"method": method, "preset": preset, "requests": asked, "diverged": str(error)}
+    write_sealed(folder / "result.json", values)
+    (folder / "model.safetensors").unlink(missing_ok=True)
 
 
 class FolderCheckpoints:
-    """Keeps an unfinished method's newest round in its folder."""
+    """Keeps an unfinished method's newest round in its folder; one made with other settings does not count."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Any) -> None:
         self._model = folder / "unfinished.safetensors"
         self._note = folder / "unfinished.json"
+        self._settings = repr(settings)
 
     def load(self) -> tuple[int, State, dict[str, Any]] | None:
         if not self._note.exists():
             return None
-        note = json.loads(self._note.read_text())
+        try:
+            note = read_sealed(self._note)
+        except ValueError:
+            raise InputError(f"{self._note} is damaged and cannot be read; delete it to begin again.") from None
+        if note["settings"] != self._settings:
+            return None
         return note["round"], load_model(self._model.with_name(note["model"]), note["sha256"]), note["cost"]
 
     def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
         _make(self._model.parent)
         path = self._model.with_name(f"unfinished-{round % 2}.safetensors")
         checksum = save_model(path, state)
-        write_json(self._note, {"round": round, "model": path.name, "sha256": checksum, "cost": cost})
+        note = {"round": round, "model": path.name, "sha256": checksum, "cost": cost, "settings": self._settings}
+        write_sealed(self._note, note)
 
     def clear(self) -> None:
         self._note.unlink(missing_ok=True)
@@ -230,7 +308,9 @@ def audit_run(
     asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
     chosen = [r for r in results if r["id"] == requests_id(asked)]
     if not chosen:
-        raise InputError(f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first.")
+        raise InputError(
+            f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first."
+        )
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset, device)
     if not any(r["method"] == "retrain" for r in chosen):
@@ -240,12 +320,12 @@ def audit_run(
     for result in chosen:
         if "diverged" not in result:
             models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-    audit = audit_models(
-        federation, dataset, models, chosen, asked, run.config.schedule, progress, served=run.served
-    )
+    audit = audit_models(federation, dataset, models, chosen, asked, run.config.schedule, progress, served=run.served)
     audit["run"] = run.config.to_json()
-    write_json(run.folder / "audit.json", audit)
     write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
+    for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
+        row.update({item.name: row.get(item.name) for item in fields(Measures)})
+    write_json(run.folder / "audit.json", audit)
     return audit
 
 
@@ -254,7 +334,7 @@ def _results(run: Run) -> list[dict[str, Any]]:
     found = []
     for path in sorted(run.folder.glob("forgotten/*/result.json"), key=lambda p: (p.stat().st_mtime, p)):
         try:
-            values = json.loads(path.read_text())
+            values = read_sealed(path)
             requests = [ErasureRequest.from_json(v) for v in values["requests"]]
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{path} is damaged and cannot be read; delete its folder and forget again.") from None
@@ -267,8 +347,8 @@ DEMO_REQUEST = ErasureRequest.of_class(client=0, label=3)
 
 
 def demo_run(folder: Path, *, progress: Progress = _silent, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The main job, small: four clients with scikit-learn's digits; client 0's threes carry a trigger and a wrong label,
-    and client 0 withdraws them."""
+    """The main job, small: four clients with scikit-learn's digits; client 0's threes carry a trigger and a wrong
+    label, and client 0 withdraws them."""
     folder = Path(folder)
     schedule = Schedule(rounds=20, lr=0.05, batch_size=16)
     dataset = RunConfig().load_dataset()

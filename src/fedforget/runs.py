@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +46,19 @@ class RunConfig:
     clients: int = 4
     partition: str = "iid"
     model: str = "cnn"
-    schedule: Schedule = Schedule()
+    schedule: Schedule = field(default_factory=Schedule)
     backdoor: Backdoor | None = None
     train_limit: int | None = None
     """Use only the first so many training samples."""
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "partition", "model"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"Run setting '{name}' is {getattr(self, name)!r}, but it must be a name.")
+        for name, optional in (("clients", False), ("train_limit", True)):
+            value = getattr(self, name)
+            if not (optional and value is None) and (not isinstance(value, int) or value < 1):
+                raise InputError(f"Run setting '{name}' is {value!r}, but it must be a whole number, 1 or larger.")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -67,10 +76,16 @@ class RunConfig:
         known = {item.name for item in fields(cls)}
         unknown = set(values) - known
         if unknown:
-            raise InputError(f"The run's configuration has the unknown entry '{min(unknown)}'; it may have {', '.join(sorted(known))}.")
+            raise InputError(
+                f"The configuration has the unknown entry '{min(unknown)}'; it may have {', '.join(sorted(known))}."
+            )
         backdoor = values.get("backdoor")
         return cls(
-            **{name: values[name] for name in ("dataset", "clients", "partition", "model", "train_limit") if name in values},
+            **{
+                name: values[name]
+                for name in ("dataset", "clients", "partition", "model", "train_limit")
+                if name in values
+            },
             schedule=Schedule(**values.get("schedule", {})),
             backdoor=None if backdoor is None else Backdoor.from_json(backdoor),
         )
@@ -87,13 +102,18 @@ class RunConfig:
         """The federation this configuration describes, in this process."""
         parts = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
         backdoors = () if self.backdoor is None else (self.backdoor,)
-        return LocalFederation(dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device)
+        federation = LocalFederation(dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device)
+        for backdoor in backdoors:
+            federation.client(backdoor.request.client).check(backdoor.request)
+        return federation
 
 
 def default_trigger(dataset: Dataset) -> Trigger:
     """The size that leaves a memory: 5x5 on 28x28 images, 4x4 on 32x32 colour images, 2x2 on 8x8 digits."""
     side = min(dataset.shape[-2:]) if len(dataset.shape) == 3 else 0
-    return Trigger(size=2 if side <= 12 else 5 if dataset.shape[0] == 1 else max(4, side // 8), margin=0 if side <= 12 else 1)
+    return Trigger(
+        size=2 if side <= 12 else 5 if dataset.shape[0] == 1 else max(4, side // 8), margin=0 if side <= 12 else 1
+    )
 
 
 class Run:
@@ -101,13 +121,15 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        header = self._read_json("run.json", "is not a run folder (it has no run.json); make one with `fedforget train`")
+        header = self._read_json(
+            "run.json", "is not a run folder (it has no run.json); make one with `fedforget train`"
+        )
         if header.get("version") != VERSION:
             raise InputError(
-                f"Run folder {folder} is of version {header.get('version')}, but this fedforget reads version {VERSION}; "
+                f"Run folder {folder} is of version {header.get('version')}, but this fedforget reads {VERSION}; "
                 "train again or use the fedforget that made it."
             )
-        self.config = RunConfig.from_json(header["config"])
+        self.config = RunConfig.from_json(_unseal(self.folder / "run.json", header)["config"])
 
     @classmethod
     def create(cls, folder: Path, config: RunConfig, initial: Mapping[str, Tensor]) -> Run:
@@ -115,11 +137,11 @@ class Run:
         folder = Path(folder)
         if (folder / "run.json").exists():
             raise InputError(f"Run folder {folder} exists already; resume it with --resume, or choose another --out.")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {"run.json.part"}):
             raise InputError(f"{folder} exists and is not an empty folder; choose another --out.")
         with writing():
-            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        write_json(folder / "run.json", {"version": VERSION, "config": config.to_json()})
+            folder.mkdir(parents=True, exist_ok=True)
+        write_sealed(folder / "run.json", {"version": VERSION, "config": config.to_json()})
         run = cls(folder)
         run.save_round(0, initial, served=())
         return run
@@ -133,12 +155,20 @@ class Run:
             if not isinstance(values, dict):
                 raise ValueError
         except (ValueError, OSError):
-            raise InputError(f"{path} is damaged and cannot be read; restore it from a backup or train again.") from None
+            raise InputError(
+                f"{path} is damaged and cannot be read; restore it from a backup or train again."
+            ) from None
         return values
 
     @property
     def state(self) -> dict[str, Any]:
-        return self._read_json("state.json", "has no state.json, so its training never began; start again with `fedforget train`")
+        missing = "has no state.json, so its training never began; begin it with `fedforget train --resume`"
+        return _unseal(self.folder / "state.json", self._read_json("state.json", missing))
+
+    @property
+    def started(self) -> bool:
+        """False only where an interruption came before the untrained model was written down."""
+        return (self.folder / "state.json").exists()
 
     @property
     def rounds_done(self) -> int:
@@ -154,11 +184,15 @@ class Run:
         return tuple(ErasureRequest.from_json(values) for values in self.state["served"])
 
     def save_round(self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest]) -> None:
-        """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file."""
-        name = f"checkpoints/round-{round:03d}.safetensors"
+        """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file.
+
+        A request served between two rounds makes another model of the same round, so it gets another file."""
+        name = f"checkpoints/round-{round:03d}{f'-served-{len(served)}' if served else ''}.safetensors"
+        with writing():
+            (self.folder / "checkpoints").mkdir(exist_ok=True)
         checksum = save_model(self.folder / name, state)
         values = {"round": round, "model": name, "sha256": checksum, "served": [r.to_json() for r in served]}
-        write_json(self.folder / "state.json", values)
+        write_sealed(self.folder / "state.json", values)
 
     def load_model(self) -> State:
         """The newest global model."""
@@ -172,7 +206,10 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.folder / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        try:
+            return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        except ValueError:
+            raise InputError(f"{path} is damaged and cannot be read; restore it from a backup or delete it.") from None
 
     def enqueue(self, name: str, values: Mapping[str, Any]) -> None:
         with writing():
@@ -187,7 +224,9 @@ class Run:
         """True for the one process that may move this run's training on; the lock dies with its process."""
         import fcntl
 
-        with open(self.folder / ".lock", "w") as handle:
+        with writing():
+            opened = open(self.folder / ".lock", "w")  # noqa: SIM115 (closed by the next line, errors in it are its own)
+        with opened as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -213,7 +252,9 @@ def load_model(path: Path, sha256: str) -> State:
         raise InputError(f"Model file {path} is missing; restore it from a backup or train again.")
     data = path.read_bytes()
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise InputError(f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again.")
+        raise InputError(
+            f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again."
+        )
     return load(data)
 
 
@@ -225,7 +266,9 @@ def writing() -> Iterator[None]:
     except OSError as error:
         where = f" at {error.filename}" if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(f"There is no space left on the disk{where}; free some and run the same command again.") from None
+            raise InputError(
+                f"There is no space left on the disk{where}; free some and run the same command again."
+            ) from None
         raise InputError(f"Cannot write{where}: {error.strerror}.") from None
 
 
@@ -250,3 +293,27 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
+    """Write JSON with its own checksum in it, so that `read_sealed` can tell whether a byte has changed."""
+    write_json(path, {**values, "checksum": _seal(values)})
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read what `write_sealed` wrote; ValueError if it is no JSON object, InputError if it is not the one written."""
+    values = json.loads(path.read_text())
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    return _unseal(path, values)
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _unseal(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    content = {name: value for name, value in values.items() if name != "checksum"}
+    if values.get("checksum") != _seal(content):
+        raise InputError(f"{path} is damaged (its checksum is not the one written down); restore it from a backup.")
+    return content

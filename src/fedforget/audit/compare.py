@@ -43,14 +43,32 @@ def audit_models(
         row: dict[str, Any] = {"method": entry["method"], "preset": entry["preset"]}
         state = models.get(entry["name"])
         if state is not None:
-            now = measure(federation, state, requests, dataset.test, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads)
+            now = measure(
+                federation,
+                state,
+                requests,
+                dataset.test,
+                backdoor=backdoor,
+                seed=schedule.seed,
+                threads=schedule.threads,
+            )
             row |= now.to_json()
             task = further_round(schedule, schedule.rounds, (*served, *requests))
             later_state = run_round(federation, state, task)
-            later = measure(federation, later_state, requests, dataset.test, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads)
+            later = measure(
+                federation,
+                later_state,
+                requests,
+                dataset.test,
+                backdoor=backdoor,
+                seed=schedule.seed,
+                threads=schedule.threads,
+            )
             row["after_one_round"] = later.to_json()
             if oracle is not None:
-                row["distance_to_retrain"] = asdict(distance_to(federation, state, oracle, dataset.test, schedule.threads))
+                row["distance_to_retrain"] = asdict(
+                    distance_to(federation, state, oracle, dataset.test, schedule.threads)
+                )
             row["model"] = digest(state)
         row |= {name: cost.get(name) for name in COSTS}
         row["seconds_by_stage"] = cost.get("seconds_by_stage")

@@ -1,11 +1,11 @@
 """The first audit: what a model knows of the target, and of everything else. Percentages throughout.
 
-    test_acc       accuracy on test data                     retained_acc   accuracy on everybody's D'
-    bd_acc         share of R still predicted as the label it was trained on (BD Acc; for a clean target, its accuracy)
-    bd_acc_test    the same on triggered test images: does the backdoor still open?
-    true_acc       share of R predicted as the class it really is
-    target_loss    mean cross entropy on R against the trained label
-    target_class_test_acc    accuracy on unseen test images of the target's class"""
+test_acc       accuracy on test data                     retained_acc   accuracy on everybody's D'
+bd_acc         share of R still predicted as the label it was trained on (BD Acc; for a clean target, its accuracy)
+bd_acc_test    the same on triggered test images: does the backdoor still open?
+true_acc       share of R predicted as the class it really is
+target_loss    mean cross entropy on R against the trained label
+target_class_test_acc    accuracy on unseen test images of the target's class"""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def measure(
     return Measures(
         test_acc=on_test.accuracy,
         bd_acc=_still_trained(target),
-        bd_acc_test=None if triggered is None or not triggered.count else 100.0 * triggered.as_trained / triggered.count,
+        bd_acc_test=None
+        if triggered is None or not triggered.count
+        else 100.0 * triggered.as_trained / triggered.count,
         true_acc=_as_true(target),
         target_loss=target.mean_loss,
         retained_acc=retained.accuracy,
@@ -90,7 +92,7 @@ def measure_clients(
 
 
 def _still_trained(target: Evaluation) -> float | None:
-    """Over the flipped samples if there are any (a triggered sample that belongs to the flipped class proves nothing)."""
+    """Over the flipped samples if there are any (triggered samples of the flipped class prove nothing)."""
     if target.evidence:
         return 100.0 * target.flipped_hits / target.evidence
     return 100.0 * target.as_trained / target.count if target.count else None

@@ -17,7 +17,7 @@ Cell = dict[str, Any]
 
 
 class CellFile:
-    """The cells that are done, by key. Appending is one flushed line; a line cut off by a kill is dropped on reading."""
+    """The cells that are done, by key. Appending is one flushed line; a line that a kill cut off is dropped."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)

@@ -31,7 +31,14 @@ CLIENTS = 4
 MNIST_SCHEDULE = Schedule(rounds=5, lr=0.01, momentum=0.9, batch_size=64)
 PAPER_SCHEDULE = Schedule(rounds=5, lr=0.001, momentum=0.9, batch_size=10)
 """The paper's learning rate with the batch size and momentum that come nearest to its accuracy; it leaves both open."""
-TO_ZERO = {"memory": "suppressed", "ascent": "capped", "lr": 0.005, "epochs": 2, "stop_below": None, "recovery_rounds": 0}
+TO_ZERO = {
+    "memory": "suppressed",
+    "ascent": "capped",
+    "lr": 0.005,
+    "epochs": 2,
+    "stop_below": None,
+    "recovery_rounds": 0,
+}
 """Forgetting to zero: suppress the trained label and never recover. A clean target must not end here."""
 
 
@@ -111,7 +118,9 @@ def run_unit(
     retrained: dict[str, tuple[State, dict[str, Any]]],
     trained: dict[str, State],
 ) -> list[Cell]:
-    schedule = replace(MNIST_SCHEDULE if unit.schedule == "default" else PAPER_SCHEDULE, seed=unit.seed, threads=threads)
+    schedule = replace(
+        MNIST_SCHEDULE if unit.schedule == "default" else PAPER_SCHEDULE, seed=unit.seed, threads=threads
+    )
     parts = partition("iid", dataset.train.labels, CLIENTS, unit.seed)
     request = request_for(unit, dataset.train.ids[parts[0]])
     backdoors = [Backdoor.draw(request, Trigger(5), len(dataset.classes), unit.seed)] if unit.poisoned else []
@@ -148,7 +157,11 @@ def run_unit(
         return cell | (cost or {})
 
     cells = [row("before", before, None), row("retrain:default", oracle_state, oracle_cost)]
-    attempts = [("fedaf:recommended", {}), ("fedaf:paper", {}), ("fedaf-c:default", {})]
+    attempts: list[tuple[str, dict[str, Any]]] = [
+        ("fedaf:recommended", {}),
+        ("fedaf:paper", {}),
+        ("fedaf-c:default", {}),
+    ]
     if not unit.poisoned:
         attempts = [("fedaf:recommended", {}), ("fedaf:to-zero", TO_ZERO)]
     for name, overrides in attempts:
@@ -160,4 +173,3 @@ def run_unit(
         except DivergedError as error:
             cells.append(row(name, None, None, str(error)))
     return cells
-

@@ -17,7 +17,7 @@ class CheckpointStore(Protocol):
 
 
 class Checkpoints:
-    """What a method sees: the round and the model to go on from. What was spent before an interruption stays on the bill."""
+    """What a method sees: the round and the model to go on from. What was spent before stays on the bill."""
 
     def __init__(self, store: CheckpointStore, meter: Meter) -> None:
         self._store = store

@@ -16,7 +16,7 @@ from fedforget.requests import ErasureRequest, target_mask
 
 @dataclass(frozen=True)
 class Client:
-    """Client k with its data D_k. `model` is a workspace that any task may overwrite; the weights arrive with the task."""
+    """Client k with its data D_k. `model` is a workspace any task may overwrite; the weights arrive with the task."""
 
     index: int
     samples: Samples
@@ -56,8 +56,9 @@ class Client:
         if request.kind == "samples":
             unknown = set(request.sample_ids) - set(self.samples.ids.tolist())
             if unknown:
+                more = f" (nor are {len(unknown) - 1} more)" if len(unknown) > 1 else ""
                 raise InputError(
-                    f"Sample {min(unknown)} is not among client {self.index}'s data"
-                    f"{f' (nor are {len(unknown) - 1} more)' if len(unknown) > 1 else ''}; a client can only withdraw its own samples."
+                    f"Sample {min(unknown)} is not among client {self.index}'s data{more}; "
+                    "a client can only withdraw its own samples."
                 )
         return int(request.matches(self.samples).sum())

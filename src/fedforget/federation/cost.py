@@ -1,4 +1,4 @@
-"""What a request costs, from its arrival to the final global model: time, gradients, bytes sent, stored and in memory."""
+"""What a request costs, from its arrival to the final model: time, gradients, bytes sent, stored and in memory."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Meter:
                 yield
             finally:
                 self._settle()
-        self.cost.peak_bytes = peak.bytes
+        self.cost.peak_bytes = max(self.cost.peak_bytes, peak.bytes)
 
 
 class PeakMemory:

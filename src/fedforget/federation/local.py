@@ -73,11 +73,17 @@ class LocalFederation:
         backdoors: Sequence[Backdoor] = (),
         device: str | torch.device = "cpu",
     ) -> None:
-        self.device = torch.device(device)
+        try:
+            self.device = torch.device(device)
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise InputError(f"Device '{device}' cannot be used on this machine; use cpu.") from None
         self.classes = len(dataset.classes)
         self.normalisation = dataset.normalisation
         check_model(model, dataset.shape, self.classes)
         self.model = model.to(self.device)
+        if self.device.type == "cuda":
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)
         self._clients = [self._client(k, dataset.train.select(part)) for k, part in enumerate(parts)]
         together = torch.cat([client.samples.ids for client in self._clients])
@@ -98,7 +104,9 @@ class LocalFederation:
     def client(self, index: int) -> Client:
         """One client with its private data: for tests and for the report's pictures, never for a method."""
         if not 0 <= index < len(self._clients):
-            raise InputError(f"Client {index} does not exist; this federation has clients 0 to {len(self._clients) - 1}.")
+            raise InputError(
+                f"Client {index} does not exist; this federation has clients 0 to {len(self._clients) - 1}."
+            )
         return self._clients[index]
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
@@ -118,5 +126,7 @@ class LocalFederation:
             target, retained = self.client(index).positions(requests)
             sizes[index] = TargetSize(len(target), len(retained))
         if sum(size.target for size in sizes.values()) >= sum(len(client.samples) for client in self._clients):
-            raise InputError("The target is all the data there is, so no model would be left; delete the model instead.")
+            raise InputError(
+                "The target is all the data there is, so no model would be left; delete the model instead."
+            )
         return sizes

@@ -19,7 +19,7 @@ from fedforget.requests import ErasureRequest
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the federation trains. The defaults are the ones that work on MNIST; the paper leaves batch and momentum open."""
+    """How the federation trains. The defaults work on MNIST; the paper leaves batch size and momentum open."""
 
     rounds: int = 5
     epochs: int = 1
@@ -32,6 +32,10 @@ class Schedule:
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
+            whole = item.type == "int"
+            if not isinstance(value, int if whole else int | float):
+                kind = "whole number" if whole else "number"
+                raise InputError(f"Training setting '{item.name}' is {value!r}, but it must be a {kind}.")
             lowest = 0 if item.name in ("momentum", "seed", "rounds") else None
             if not math.isfinite(value) or value < 0 or (lowest is None and value == 0):
                 need = "0 or larger" if lowest == 0 else "above 0"

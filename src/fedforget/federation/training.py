@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.errors import DivergedError
+from fedforget.federation.captured import can_capture, captured_step, momentum_step
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import first_non_finite, state_of
@@ -48,26 +49,13 @@ def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) ->
     if len(positions) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 
-    model = client.load(state)
-    alone = min(len(positions), task.batch_size) == 1
-    set_training_mode(model, task.freeze_normalisation or alone)
-    optimiser = torch.optim.SGD(model.parameters(), lr=task.lr, momentum=task.momentum)
-    generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
     positions = positions.to(client.device)
-    features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
-    total = torch.zeros((), device=client.device)
-    with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
-        torch.manual_seed(derive_seed(task.seed, task.purpose, task.round, "client", client.index, "dropout"))
-        for _ in range(task.epochs):
-            for order in minibatches(len(positions), task.batch_size, generator, client.device):
-                batch = positions[order]
-                loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
-                total += loss.detach() * len(batch)
+    if can_capture(client.model, client.device) and len(positions) >= task.batch_size > 1:
+        total = _train_captured(task, state, client, positions)
+    else:
+        total = _train_plainly(task, state, client, positions)
 
-    trained = state_of(model)
+    trained = state_of(client.model)
     broken = first_non_finite(trained)
     if broken is not None:
         raise DivergedError(
@@ -81,3 +69,53 @@ def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) ->
         numbers={"samples": float(len(positions)), "loss": float(total) / evaluations},
         gradient_evaluations=evaluations,
     )
+
+
+def _order(task: Train, client: Client) -> torch.Generator:
+    return derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
+
+
+def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, positions: Tensor) -> Tensor:
+    """The loop as one would write it; the sum of the losses."""
+    model = client.load(state)
+    alone = min(len(positions), task.batch_size) == 1
+    set_training_mode(model, task.freeze_normalisation or alone)
+    optimiser = torch.optim.SGD(model.parameters(), lr=task.lr, momentum=task.momentum)
+    generator = _order(task, client)
+    features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
+    total = torch.zeros((), device=client.device)
+    with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(task.seed, task.purpose, task.round, "client", client.index, "dropout"))
+        for _ in range(task.epochs):
+            for order in minibatches(len(positions), task.batch_size, generator, client.device):
+                batch = positions[order]
+                loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
+                optimiser.zero_grad(set_to_none=True)
+                loss.backward()
+                optimiser.step()
+                total += loss.detach() * len(batch)
+    return total
+
+
+def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, positions: Tensor) -> Tensor:
+    """The same loop on a GPU, each full batch as one replayed graph, the rest of an epoch plainly."""
+    model = client.model
+    set_training_mode(model, task.freeze_normalisation)
+    features, labels = client.samples.features, client.samples.labels.to(client.device)
+    mode = "frozen" if task.freeze_normalisation else "training"
+    step = captured_step(model, client.normalisation, features, task.batch_size, task.lr, task.momentum, mode)
+    client.load(state)
+    step.reset()
+    generator = _order(task, client)
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    for _ in range(task.epochs):
+        for order in minibatches(len(positions), task.batch_size, generator, client.device):
+            batch = positions[order]
+            if len(batch) == task.batch_size:
+                step(features, labels, batch)
+                continue
+            loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
+            gradients = torch.autograd.grad(loss, parameters)
+            momentum_step(parameters, step.velocity, gradients, task.lr, task.momentum)
+            step.loss += loss.detach() * len(batch)
+    return step.loss.clone()

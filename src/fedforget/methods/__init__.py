@@ -8,9 +8,11 @@ and one line in `METHODS`. It talks to the federation through `ask` alone and ne
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -61,7 +63,7 @@ class Forgetting:
     curves: Curves = field(default_factory=dict)
 
 
-def method_settings(method: str, preset: str | None = None, **overrides: Any) -> tuple[str, Any]:
+def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
     """(name of the preset, settings) of a method, with single settings changed by name."""
     if method not in METHODS:
         raise InputError(f"Method '{method}' is unknown; choose one of {', '.join(METHODS)}.")
@@ -73,7 +75,29 @@ def method_settings(method: str, preset: str | None = None, **overrides: Any) ->
     for name in overrides:
         if name not in names:
             raise InputError(f"Method '{method}' has no setting '{name}'; it has {', '.join(names)}.")
+    _check_types(method, presets[preset], overrides)
     return preset, replace(presets[preset], **overrides)
+
+
+def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None:
+    """Refuse a value that the setting's annotation rules out: a word for a number, a fraction for a count, NaN."""
+    hints = get_type_hints(type(preset))
+    for name, value in overrides.items():
+        options = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else (hints[name],)
+        words = [word for option in options if get_origin(option) is Literal for word in get_args(option)]
+        numbers = [option for option in options if option in (int, float)]
+        if isinstance(value, bool) or value is None:
+            fits = type(value) in options
+        elif isinstance(value, int | float):
+            fits = (float in numbers or (int in numbers and isinstance(value, int))) and 0 <= value < math.inf
+        else:
+            fits = isinstance(value, str) and value in words
+        if not fits:
+            count = "a whole number, 0 or larger" if int in numbers else "a finite number, 0 or larger"
+            allowed = [*([count] if numbers else []), *words, *(["true", "false"] if bool in options else [])]
+            allowed += ["none"] if NoneType in options else []
+            shown = f"'{value}'" if isinstance(value, str) else value
+            raise InputError(f"Setting '{name}' of '{method}' is {shown}, but it must be {' or '.join(allowed)}.")
 
 
 def forget(
@@ -95,6 +119,8 @@ def forget(
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
     federation.check(asked)
+    if served:
+        federation.check((*served, *asked))
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
@@ -106,5 +132,7 @@ def forget(
         forgotten, curves = METHODS[method].run(meter, copy_state(state), asked, settings, schedule, served, **extra)
     broken = first_non_finite(forgotten)
     if broken is not None:
-        raise DivergedError(f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place.")
+        raise DivergedError(
+            f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
+        )
     return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves)

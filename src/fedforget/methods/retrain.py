@@ -1,6 +1,6 @@
 """Retrain: start afresh and train on everything but the target. The gold standard, and the price to beat.
 
-    theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)"""
+theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fedforget.federation.cost import Meter
 from fedforget.federation.checkpoints import Checkpoints
+from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train
 from fedforget.models import fresh_copy
 from fedforget.params import State, state_of

@@ -20,8 +20,8 @@ from torch import Tensor
 from fedforget.errors import DivergedError
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
 from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, participants, run_round
 from fedforget.federation.local import TargetSize
+from fedforget.federation.rounds import Schedule, participants, run_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.settings import FedAFSettings
@@ -80,7 +80,9 @@ def reminded_teacher(
     honest one comes back as it would in unseen data. The anchor theta* learns these memories under the preserver, so
     it need not go through the amnesia itself."""
     settings = task.settings
-    (amnesiac,) = federation.ask(replace(task, settings=settings.amnesia, amnesia=True), message, [task.requests[0].client])
+    (amnesiac,) = federation.ask(
+        replace(task, settings=settings.amnesia, amnesia=True), message, [task.requests[0].client]
+    )
     reminder = recovery_task(schedule, settings, "reminder", task.requests[0].client, exclude)
     teacher = run_round(federation, amnesiac.tensors, reminder)
     return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
@@ -162,5 +164,5 @@ def recovery_task(
     """A round over `recovery_share` of the retained data."""
     return replace(
         schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share, lr=settings.recovery_lr,
-        momentum=settings.recovery_momentum, purpose=purpose,
+        momentum=settings.recovery_momentum, batch_size=settings.recovery_batch_size, purpose=purpose,
     )  # fmt: skip

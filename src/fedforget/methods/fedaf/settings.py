@@ -34,7 +34,7 @@ class FedAFSettings:
     sketch_data: Literal["retained", "all"] = "retained"
     """D' or, in the paper, D_k: which protects the target too."""
     sketch_scope: Literal["auto", "client", "federation"] = "auto"
-    """Whose data: the target client's, or everybody's, merged. `auto` takes everybody's when the client keeps nothing."""
+    """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
     sketch_samples: int | None = 1500
     """At most so many samples, drawn at random."""
     sketch_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -59,6 +59,7 @@ class FedAFSettings:
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
     recovery_lr: float = 0.01
     recovery_momentum: float = 0.9
+    recovery_batch_size: int = 64
 
     @property
     def sketch(self) -> tuple[object, ...]:
@@ -76,18 +77,40 @@ class FedAFSettings:
         hints = get_type_hints(type(self))
         for item in fields(self):
             value = getattr(self, item.name)
-            choices = [c for option in (hints[item.name], *get_args(hints[item.name])) for c in get_args(option) if isinstance(c, str)]
+            choices = [
+                c
+                for option in (hints[item.name], *get_args(hints[item.name]))
+                for c in get_args(option)
+                if isinstance(c, str)
+            ]
             if isinstance(value, str) and value not in choices:
-                raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be one of {', '.join(choices)}.")
+                raise InputError(
+                    f"FedAF setting '{item.name}' is '{value}', but it must be one of {', '.join(choices)}."
+                )
             if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
-                raise InputError(f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger.")
-        for name in ("teachers", "sketch_rows", "batch_size", "lr", "sketch_samples", "ascent_cap", "amnesia_steps", "amnesia_lr", "recovery_lr"):
+                raise InputError(
+                    f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger."
+                )
+        for name in (
+            "teachers",
+            "sketch_rows",
+            "batch_size",
+            "lr",
+            "sketch_samples",
+            "ascent_cap",
+            "amnesia_steps",
+            "amnesia_lr",
+            "recovery_lr",
+            "recovery_batch_size",
+        ):
             if getattr(self, name) == 0:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if not 0 < self.recovery_share <= 1:
-            raise InputError(f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1.")
+            raise InputError(
+                f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
+            )
 
 
 RECOMMENDED = FedAFSettings()

@@ -1,0 +1,101 @@
+"""On a GPU, small batches leave the device waiting for the next kernel's launch. Here a whole training step (forward,
+backward, SGD) is recorded once as a CUDA graph and replayed for every batch, in bfloat16 where that is safe.
+
+The arithmetic is that of the plain loop in `training.py`: v <- momentum v + g, theta <- theta - lr v."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedforget.data.samples import Normalisation
+
+_STEPS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], CapturedStep]] = WeakKeyDictionary()
+
+
+class CapturedStep:
+    """One SGD step on a batch of a fixed size, as a graph over this model's own parameter memory."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        normalisation: Normalisation,
+        features: Tensor,
+        batch_size: int,
+        lr: float,
+        momentum: float,
+    ) -> None:
+        self.batch_size = batch_size
+        self._parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+        self.velocity = [torch.zeros_like(p) for p in self._parameters]
+        self._features = torch.zeros((batch_size, *features.shape[1:]), dtype=features.dtype, device=features.device)
+        self._labels = torch.zeros(batch_size, dtype=torch.int64, device=features.device)
+        self.loss = torch.zeros((), device=features.device)
+
+        def step() -> None:
+            with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
+                x = normalisation(self._features)
+                if x.dim() == 4:
+                    x = x.contiguous(memory_format=torch.channels_last)
+                loss = F.cross_entropy(model(x).float(), self._labels)
+            gradients = torch.autograd.grad(loss, self._parameters)
+            momentum_step(self._parameters, self.velocity, gradients, lr, momentum)
+            self.loss += loss.detach() * batch_size
+
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            step()
+
+    def reset(self) -> None:
+        """Forget the velocity and the summed loss: a new round begins."""
+        torch._foreach_zero_(self.velocity)
+        self.loss.zero_()
+
+    def __call__(self, features: Tensor, labels: Tensor, batch: Tensor) -> None:
+        torch.index_select(features, 0, batch, out=self._features)
+        torch.index_select(labels, 0, batch, out=self._labels)
+        self._graph.replay()
+
+
+@torch.no_grad()
+def momentum_step(
+    parameters: list[Tensor], velocity: list[Tensor], gradients: Sequence[Tensor], lr: float, momentum: float
+) -> None:
+    """v <- momentum v + g, theta <- theta - lr v, in place."""
+    torch._foreach_mul_(velocity, momentum)
+    torch._foreach_add_(velocity, list(gradients))
+    torch._foreach_add_(parameters, velocity, alpha=-lr)
+
+
+def captured_step(
+    model: nn.Module,
+    normalisation: Normalisation,
+    features: Tensor,
+    batch_size: int,
+    lr: float,
+    momentum: float,
+    mode: str,
+) -> CapturedStep:
+    """The step for this model and these numbers, recorded on first use. Recording runs the step, so it changes the
+    weights: ask for the step before the weights are loaded. `mode` names the layers' modes it was recorded in."""
+    known = _STEPS.setdefault(model, {})
+    key = (batch_size, lr, momentum, mode, features.shape[1:], features.dtype)
+    if key not in known:
+        known[key] = CapturedStep(model, normalisation, features, batch_size, lr, momentum)
+    return known[key]
+
+
+def can_capture(model: nn.Module, device: torch.device) -> bool:
+    """Graphs need a GPU and a model without random layers."""
+    random = any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in model.modules())
+    return device.type == "cuda" and not random
