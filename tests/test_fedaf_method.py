@@ -358,10 +358,10 @@ def test_the_papers_step_diverges_on_steep_data_and_says_why():
 
 @pytest.mark.real
 def test_the_papers_preset_diverges_on_mnist():
-    dataset = load_dataset("mnist").first(4000, 100)
+    dataset = load_dataset("mnist").first(24000, 100)
     model = build_model("cnn", dataset.shape, 10, 0)
-    federation = LocalFederation(dataset, list(torch.arange(4000).split(1000)), model)
-    schedule = Schedule(rounds=2, threads=1)
+    federation = LocalFederation(dataset, list(torch.arange(24000).split(6000)), model)
+    schedule = Schedule(rounds=1, threads=1)
     before = train(federation, state_of(model), schedule)
     kept = digest(before)
     with pytest.raises(DivergedError, match=r"^The forgetting step diverged: .* learning rate of .*; use the proximal"):

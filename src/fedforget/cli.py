@@ -352,9 +352,10 @@ def _print(as_json: bool, values: dict[str, Any], lines: list[str]) -> None:
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Report]:
-    """A bar with the time left, on standard error."""
+    """A bar with the time left, on standard error where that is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as bars:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int) -> None:

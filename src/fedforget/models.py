@@ -118,7 +118,7 @@ class VisionTransformer(nn.Module):
     ) -> None:
         super().__init__()
         channels, height, width = shape
-        patch = patch or next(p for p in (4, 7, 2, 5, 3, 1) if height % p == 0 and width % p == 0)
+        patch = patch or next(p for p in (7, 8, 4, 2, 5, 3, 1) if height % p == 0 and height > p and width % p == 0)
         self.embed = nn.Conv2d(channels, dim, patch, patch)
         self.position = nn.Parameter(torch.zeros(1, (height // patch) * (width // patch), dim))
         self.blocks = nn.Sequential(*(_Attention(dim, heads) for _ in range(depth)))
@@ -158,10 +158,12 @@ def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
     generator = torch.Generator().manual_seed(derive_seed(seed, "xavier"))
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(derive_seed(seed, "reset"))
+        renewed: set[int] = set()
         for module in model.modules():
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):
                 reset()
+                renewed |= {id(parameter) for parameter in module.parameters()}
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
                 drawn = torch.empty(parameter.shape)
@@ -169,6 +171,11 @@ def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
                 parameter.copy_(drawn)
             elif "bias" in name.rpartition(".")[2]:
                 parameter.zero_()
+            elif id(parameter) not in renewed:
+                raise InputError(
+                    f"Nobody knows how parameter '{name}' begins, so an untrained copy of the model cannot be made; "
+                    "give its layer a reset_parameters method."
+                )
     return model
 
 

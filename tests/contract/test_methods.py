@@ -352,12 +352,7 @@ def test_what_was_served_before_is_not_looked_at_again(world: World, method: str
 
 
 @every_method
-def test_what_the_same_client_withdrew_before_is_not_looked_at_again(
-    world: World, method: str, preset: str, request: pytest.FixtureRequest
-):
-    if (method, preset) == ("fedaf", "paper"):
-        reason = "sketch_data='all' sketches D_k with what was served before (fedaf/forgetting.py, sketch_pool)"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: World, method: str, preset: str):
     served = [ErasureRequest.of_class(0, 5)]
     assert digest(serve(noise_for(served, world), method, preset, served=served).state) == digest(
         serve(world, method, preset, served=served).state

@@ -12,7 +12,7 @@ from pathlib import Path
 from fedforget.errors import FedForgetError
 from fedforget.experiments import core
 from fedforget.experiments.cells import CellFile
-from fedforget.experiments.core_page import render_core
+from fedforget.experiments.core_page import render_core, update_readme
 
 
 def main() -> None:
@@ -31,6 +31,7 @@ def main() -> None:
             core.run(CellFile(arguments.out), todo, arguments.threads, lambda line: print(line, flush=True))
         else:
             render_core(arguments.folder / "core.jsonl", arguments.folder / "core.md")
+            update_readme(arguments.folder / "core.jsonl", arguments.folder.parent.parent / "README.md")
     except FedForgetError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

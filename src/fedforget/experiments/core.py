@@ -18,7 +18,7 @@ from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
-from fedforget.experiments.cells import Cell, CellFile
+from fedforget.experiments.cells import Cell, CellFile, provenance
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, further_round, run_round, train
 from fedforget.methods import forget
@@ -146,7 +146,7 @@ def run_unit(
         cell: Cell = {
             "key": f"{unit.key}/{name}", "experiment": "core", "dataset": dataset.name, "model": unit.model,
             "target": unit.target, "poisoned": unit.poisoned, "schedule": unit.schedule, "seed": unit.seed,
-            "method": method, "preset": preset or None, "note": note, "threads": threads,
+            "method": method, "preset": preset or None, "note": note, "threads": threads, **provenance(),
         }  # fmt: skip
         if state is not None:
             backdoor = backdoors[0] if backdoors else None

@@ -42,7 +42,7 @@ class CapturedStep:
                 if x.dim() == 4:
                     x = x.contiguous(memory_format=torch.channels_last)
                 loss = F.cross_entropy(model(x).float(), self._labels)
-            gradients = torch.autograd.grad(loss, self._parameters)
+            gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
             momentum_step(self._parameters, self.velocity, gradients, lr, momentum)
             self.loss += loss.detach() * batch_size
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -62,6 +63,7 @@ class Meter:
         self.normalisation = federation.normalisation
         self.device = federation.device
         self.cost = Cost()
+        self.notes: list[str] = []
         self._stage = "server"
         self._mark = time.perf_counter()
 
@@ -89,6 +91,7 @@ class Meter:
             numbers = len(reply.numbers) + sum(len(curve) for curve in reply.curves.values())
             self.cost.bytes += sent + state_bytes(reply.tensors) + 8 * numbers
             self.cost.gradient_evaluations += reply.gradient_evaluations
+            self.notes += reply.notes
             self.cost.stored_bytes = max(self.cost.stored_bytes, reply.stored_bytes)
             for stage, seconds in reply.seconds.items():
                 self._add(stage, seconds)
@@ -156,4 +159,5 @@ def _status(field_name: str) -> int:
         for line in status:
             if line.startswith(field_name + ":"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

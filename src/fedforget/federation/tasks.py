@@ -30,6 +30,8 @@ class Reply:
     gradient_evaluations: float = 0.0
     seconds: dict[str, float] = field(default_factory=dict)
     stored_bytes: int = 0
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it went."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -115,7 +115,7 @@ def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, po
                 step(features, labels, batch)
                 continue
             loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-            gradients = torch.autograd.grad(loss, parameters)
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
             momentum_step(parameters, step.velocity, gradients, task.lr, task.momentum)
             step.loss += loss.detach() * len(batch)
     return step.loss.clone()

@@ -61,6 +61,8 @@ class Forgetting:
     cost: Cost
     settings: Any
     curves: Curves = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """What a person should know of how it went."""
 
 
 def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
@@ -135,4 +137,4 @@ def forget(
         raise DivergedError(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
-    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves)
+    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes))

@@ -20,7 +20,7 @@ from fedforget.seeds import derive_seed
 
 @dataclass(frozen=True)
 class RetrainSettings:
-    """Retrain has no knob: it repeats the federation's own schedule. `oracle` counts independent repetitions."""
+    """Retrain has no knob: it repeats the federation's own schedule. `oracle` is the number of the repetition."""
 
     oracle: int = 0
 

@@ -1,11 +1,11 @@
 """What happens at the target client: train on new memories, away from the old ones, under the preserver (Algorithm 1).
 
-The loss of a batch from the target R, with memories M (Eq. 12):
+The loss of a batch from the target R, with memories M (Eq. 13):
 
     L = L_M - L_R + (lambda/2) ||J^ (theta - theta*)||^2
 
     L_M = mean over x of CE(theta(x), y~)            towards the new memory
-    L_R = mean over x of CE(theta(x), y)             away from the old one, in one of four forms:
+    L_R = mean over x of CE(theta(x), y)             away from the old one; - L_R takes one of four forms:
 
     ascent = plain     - CE(y)                       the paper; has no lower bound
              capped    - min(CE(y), cap)             a sample that is forgotten enough stops pushing
@@ -28,15 +28,14 @@ from torch.nn import functional as F
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
-from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
-from fedforget.methods.fedaf.memory_generator import generate_memory
+from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch, build_sketch
 from fedforget.methods.fisher import fisher_diagonal
-from fedforget.params import copy_state, digest, first_non_finite, state_of, trainable
+from fedforget.params import State, digest, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -85,15 +84,18 @@ class Forget(Task):
 
         memory, memory_evaluations = self._memory(state, target, client)
         clock.stop("memory")
-        preserver, sketch_evaluations, stored = self._preserver(state, client)
+        preserver, lr, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
-        curves = self._forget(client, target, memory, preserver)
+        unstable = self._unstable(preserver, lr)
+        with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
+            curves = self._forget(client, target, memory, preserver, lr, unstable)
         forgotten = state_of(model)
         clock.stop("memory" if self.amnesia else "forgetting")
 
         broken = first_non_finite(forgotten)
         if broken is not None:
-            raise DivergedError(self._name, f"parameter '{broken}' is no longer finite{self._remedy(preserver)}.")
+            why = f" ({unstable})" if unstable else ""
+            raise DivergedError(self._name, f"parameter '{broken}' is no longer finite{why}.")
         return Reply(
             client.index,
             tensors=forgotten,
@@ -102,6 +104,7 @@ class Forget(Task):
             gradient_evaluations=memory_evaluations + sketch_evaluations + sum(curves["samples"]),
             seconds=clock.seconds,
             stored_bytes=stored,
+            notes=(f"It survived, but {unstable}.",) if unstable else (),
         )
 
     @property
@@ -112,58 +115,65 @@ class Forget(Task):
         """New labels for the target, and the gradient evaluations they took."""
         settings = self.settings
         if settings.memory == "reminded":
-            anchor = copy_state(client.model.state_dict())
             teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
-            logits = predict(client.load(teacher), target.features, client.normalisation, client.device)
-            client.load(anchor)
-            return F.softmax(logits, dim=1), FORWARD_COST * len(target)
+            return reminded_labels(teacher, target, client)
         return generate_memory(
             settings.memory, client.model, target, client,
             teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
         )  # fmt: skip
 
-    def _preserver(self, state: Mapping[str, Tensor], client: Client) -> tuple[Preserver | None, float, int]:
-        """The preserver, the gradient evaluations it took, and the bytes it keeps."""
+    def _preserver(self, state: Mapping[str, Tensor], client: Client) -> tuple[Preserver | None, float, float, int]:
+        """The preserver, the learning rate, the gradient evaluations it took, and the bytes it keeps."""
         settings, model = self.settings, client.model
         if settings.preserver == "none":
-            return None, 0.0, 0
+            assert settings.lr is not None, "settings without a preserver name a learning rate"
+            return None, settings.lr, 0.0, 0
         anchor = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
-        exclude = (*self.served, *self.requests)
         if settings.preserver == "diagonal":
-            samples = sketch_samples(client, exclude, settings, self.seed)
+            samples = sketch_samples(client, self)
             diagonal = fisher_diagonal(model, samples, client.inputs, labels=settings.sketch_labels, seed=self.seed)
-            elastic = DiagonalPreserver(diagonal, anchor, strength=settings.strength, lr=settings.lr)
-            return elastic, float(len(samples)), diagonal.numel() * diagonal.element_size()
-        evaluations = 0.0
+            lr = self._learning_rate(float(diagonal.sum()))
+            elastic = DiagonalPreserver(diagonal, anchor, strength=settings.strength, lr=lr)
+            return elastic, lr, float(len(samples)), diagonal.numel() * diagonal.element_size()
+        sketch, evaluations = self._sketch(state, client, anchor)
+        lr = self._learning_rate(sketch.mean_square)
+        keep = SketchPreserver(sketch, anchor, strength=settings.strength, lr=lr, normalise=settings.normalise)
+        return keep, lr, evaluations, sketch.bytes
+
+    def _sketch(self, state: Mapping[str, Tensor], client: Client, anchor: State) -> tuple[Sketch, float]:
+        """The sketch that came along, the one kept from the amnesia, or a new one; and what it took to make.
+
+        The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there."""
         if SKETCH_KEY in state:
-            sketch = Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"]))
-        else:
-            # The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there.
-            known = (digest(anchor), exclude, settings.sketch, self.seed)
-            kept = client.kept.pop(SKETCH_KEY, (None, None))
-            if kept[0] == known:
-                sketch = kept[1]
-            else:
-                sketch = sketch_at_client(client, exclude, settings, self.seed)
-                evaluations = float(sketch.count)
-            if self.amnesia:
-                client.kept[SKETCH_KEY] = (known, sketch)
-        keep = SketchPreserver(sketch, anchor, strength=settings.strength, lr=settings.lr, normalise=settings.normalise)
-        return keep, evaluations, sketch.bytes
+            return Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"])), 0.0
+        known = (digest(anchor), self.served, self.requests, self.settings.sketch, self.seed)
+        kept, sketch = client.kept.pop(SKETCH_KEY, (None, None))
+        evaluations = 0.0
+        if kept != known:
+            sketch = sketch_at_client(client, self)
+            evaluations = float(sketch.count)
+        if self.amnesia:
+            client.kept[SKETCH_KEY] = (known, sketch)
+        return sketch, evaluations
+
+    def _learning_rate(self, mean_square: float) -> float:
+        """The setting's, or step_length / sqrt(tr F): `mean_square` is tr F, a gradient's mean squared length."""
+        return self.settings.lr or self.settings.step_length / max(mean_square, 1e-12) ** 0.5
 
     def _forget(
-        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None
+        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, unstable: str
     ) -> dict[str, list[float]]:
         """SGD on the loss above, one step of the preserver after each."""
         settings, model = self.settings, client.model
         parameters = trainable(model)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
-        optimiser = torch.optim.SGD(parameters.values(), lr=settings.lr, momentum=settings.momentum)
+        optimiser = torch.optim.SGD(parameters.values(), lr=lr, momentum=settings.momentum)
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
-        model.train(not settings.freeze_normalisation)
+        model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
+        torch.manual_seed(derive_seed(self.seed, "forget", "client", client.index, "dropout"))
         while len(learnt) < steps:
             for batch in minibatches(len(target), settings.batch_size, generator, client.device):
                 if len(learnt) == steps or self._stops(learnt):
@@ -179,13 +189,13 @@ class Forget(Task):
                     curves[name].append(value)
                 learnt.append(gap)
                 if not math.isfinite(seen[0] + seen[1]):
-                    detail = f"the loss is no longer finite at step {len(learnt)}{self._remedy(preserver)}."
-                    raise DivergedError(self._name, detail)
+                    why = f" ({unstable})" if unstable else ""
+                    raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
                 optimiser.zero_grad(set_to_none=True)
                 loss.backward()
                 optimiser.step()
                 if preserver is not None and settings.penalty == "gradient":
-                    preserver.gradient_step(parameters, settings.lr)
+                    preserver.gradient_step(parameters, lr)
                 elif preserver is not None:
                     preserver.proximal_step(parameters)
         return curves
@@ -195,16 +205,16 @@ class Forget(Task):
         limit = self.settings.stop_below
         return limit is not None and len(learnt) >= window and sum(learnt[-window:]) / window <= limit
 
-    def _remedy(self, preserver: Preserver | None) -> str:
-        """Why plain gradient steps of the penalty blow up, where that is the cause."""
+    def _unstable(self, preserver: Preserver | None, lr: float) -> str:
+        """The check before the first step: are plain gradient steps of the penalty stable? If not, the sentence."""
         if preserver is None or self.settings.penalty != "gradient":
             return ""
         bound = 2.0 / max(preserver.largest_curvature(), 1e-300)
-        if self.settings.lr < bound:
+        if lr < bound:
             return ""
         return (
-            f" (the penalty's plain gradient step is stable only below a learning rate of {bound:.2g}, "
-            f"and it is {self.settings.lr:g}; use the proximal step)"
+            f"the penalty's plain gradient step is stable only below a learning rate of {bound:.2g}, "
+            f"and it is {lr:g}; use the proximal step"
         )
 
 
@@ -212,14 +222,15 @@ class Forget(Task):
 class BuildSketch(Task):
     """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
 
-    exclude: tuple[ErasureRequest, ...]
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...] = ()
     settings: FedAFSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)
-        if len(sketch_pool(client, self.exclude, self.settings)) == 0:
+        if len(sketch_pool(client, self)) == 0:
             return Reply(client.index, numbers={"count": 0.0})
-        sketch = sketch_at_client(client, self.exclude, self.settings, self.seed)
+        sketch = sketch_at_client(client, self)
         return Reply(
             client.index,
             tensors={SKETCH_KEY: sketch.rows},
@@ -229,31 +240,33 @@ class BuildSketch(Task):
         )
 
 
-def sketch_pool(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings) -> Tensor:
-    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'."""
-    return torch.arange(len(client.samples)) if settings.sketch_data == "all" else client.positions(exclude)[1]
+def sketch_pool(client: Client, task: Forget | BuildSketch) -> Tensor:
+    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
+    gone = task.served if task.settings.sketch_data == "all" else (*task.served, *task.requests)
+    return client.positions(gone)[1]
 
 
-def sketch_samples(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings, seed: int) -> Samples:
+def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
     """All of the pool, or a seeded random part of it."""
-    pool, limit = sketch_pool(client, exclude, settings), settings.sketch_samples
+    pool, limit = sketch_pool(client, task), task.settings.sketch_samples
     if len(pool) == 0:
         raise InputError(
             f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
         )
     if limit is not None and limit < len(pool):
-        generator = derive_generator(seed, "sketch", "client", client.index, "subsample")
+        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
         pool = pool[torch.randperm(len(pool), generator=generator)[:limit].sort().values]
     return client.samples.select(pool)
 
 
-def sketch_at_client(client: Client, exclude: tuple[ErasureRequest, ...], settings: FedAFSettings, seed: int) -> Sketch:
+def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
     """Algorithm 2 on this client's data, at the weights its model has now."""
-    samples = sketch_samples(client, exclude, settings, seed)
+    settings = task.settings
+    samples = sketch_samples(client, task)
     dtype = torch.bfloat16 if settings.sketch_dtype == "bfloat16" else torch.float32
     plan_sketch(client.model, settings.sketch_rows, dtype, client.device)
     return build_sketch(
-        client.model, samples, client.inputs, rows=settings.sketch_rows, seed=derive_seed(seed, "sketch"),
+        client.model, samples, client.inputs, rows=settings.sketch_rows, seed=derive_seed(task.seed, "sketch"),
         labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=dtype,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """The knowledge preserver: an elastic penalty that keeps everything but the target in place (the paper's section 4.3).
 
-    penalty(theta) = (lambda/2) ||J^ (theta - theta*)||^2                                            (Eq. 12)
+    penalty(theta) = (lambda/2) ||J^ (theta - theta*)||^2                                            (Eq. 13)
 
 theta* is the anchor, J^ the sketch of the retained data. Two ways to take its step in training:
 

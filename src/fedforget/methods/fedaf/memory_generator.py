@@ -7,12 +7,14 @@ A memory is a probability vector y~ for each target sample x. Training on (x, y~
     teacher     y^ = 1/Q sum_i softmax(theta_i(x)), Q untrained Xavier copies of the network          (Eq. 3)
     debiased    y~ = v y^ / |v y^|_1,  v = 1 + (sigma - 1) y                                          (Eq. 4)
     suppressed  y~ = softmax(z),  z = the current model's logits with the trained label's one set to the smallest
+    reminded    y~ = softmax(theta_r(x)),  theta_r = theta* after amnesia and a reminder (`method.reminded_teacher`)
 
-`suppressed` is not in the paper: it teaches what the model itself believes apart from the trained label, so it takes
-nothing away that other clients rightly know (see docs/decisions/memories.md)."""
+The last two are not in the paper (docs/decisions/memories.md). `suppressed` teaches what the model itself believes
+apart from the trained label. `reminded`, the default, teaches what the other clients' data supports without R."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -24,6 +26,7 @@ from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.models import BATCH_NORMS, fresh_copy
+from fedforget.params import copy_state
 from fedforget.seeds import derive_generator, derive_seed
 
 MemoryKind = Literal["uniform", "random", "teacher", "debiased", "suppressed"]
@@ -51,6 +54,14 @@ def generate_memory(
         memory = predictions if kind == "teacher" else debias(predictions, labels, sigma)
         return memory, FORWARD_COST * n * teachers
     raise InputError(f"Memory '{kind}' is unknown; choose uniform, random, teacher, debiased or suppressed.")
+
+
+def reminded_labels(teacher: Mapping[str, Tensor], target: Samples, client: Client) -> tuple[Tensor, float]:
+    """(the reminded teacher's predictions for the target, gradient evaluations spent); the model keeps its weights."""
+    weights = copy_state(client.model.state_dict())
+    logits = predict(client.load(teacher), target.features, client.normalisation, client.device)
+    client.load(weights)
+    return F.softmax(logits, dim=1), FORWARD_COST * len(target)
 
 
 def teacher_labels(model: nn.Module, target: Samples, client: Client, teachers: int, seed: int) -> Tensor:

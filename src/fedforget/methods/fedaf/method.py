@@ -46,7 +46,7 @@ def forget_with_fedaf(
         message = dict(current)
         if settings.preserver == "sketch" and _takes_everybodys(settings, client, sizes):
             with federation.stage("sketch"):
-                message |= federation_sketch(federation, current, exclude, settings, schedule)
+                message |= federation_sketch(federation, current, requests, served, settings, schedule)
         task = Forget(
             seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
             served=tuple(r for r in served if r.client == client), settings=settings,
@@ -125,7 +125,8 @@ def aggregate(
 def federation_sketch(
     federation: Meter,
     state: State,
-    exclude: Sequence[ErasureRequest],
+    requests: Sequence[ErasureRequest],
+    served: Sequence[ErasureRequest],
     settings: FedAFSettings,
     schedule: Schedule,
 ) -> State:
@@ -133,14 +134,16 @@ def federation_sketch(
 
     Rows and samples are the whole federation's budget: each client sketches its part of the samples into its part of
     the rows. With more clients than rows several share a row, where their signed gradients add up."""
-    clients = participants(federation, exclude)
+    clients = participants(federation, (*served, *requests))
     rows, samples = settings.sketch_rows, settings.sketch_samples
     part = replace(
         settings,
         sketch_rows=max(1, rows // len(clients)),
         sketch_samples=None if samples is None else max(1, samples // len(clients)),
     )
-    task = BuildSketch(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude), settings=part)
+    task = BuildSketch(
+        seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), settings=part
+    )
     merged, count = torch.zeros(0), 0
     for position, reply in enumerate(federation.ask(task, state, clients)):
         if reply.numbers["count"]:

@@ -19,12 +19,11 @@ class FedAFSettings:
     sigma: float | Literal["auto", "literal"] = "auto"
     """The debias weight of Eq. 4."""
     amnesia_steps: int = 16
-    amnesia_lr: float = 0.005
-    """How the teacher of the memory `reminded` loses the target before others' data reminds it."""
+    """How long the teacher of the memory `reminded` unlearns the target before others' data reminds it."""
 
     preserver: Literal["sketch", "diagonal", "none"] = "sketch"
     penalty: Literal["proximal", "gradient"] = "proximal"
-    strength: float = 100.0
+    strength: float = 1e5
     """lambda, the weight of the penalty."""
     normalise: bool = True
     """Divide the penalty by n, as H = J^T J / n says; the paper then drops n."""
@@ -46,7 +45,10 @@ class FedAFSettings:
     """EWC epochs: passes over the target."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
-    lr: float = 0.015
+    lr: float | None = None
+    """None: a step along one sample's gradient moves the weights by `step_length`, whatever the network: lr =
+    step_length / sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
+    step_length: float = 0.115
     momentum: float = 0.0
     batch_size: int = 64
     stop_below: float | None = 0.03
@@ -68,10 +70,11 @@ class FedAFSettings:
 
     @property
     def amnesia(self) -> FedAFSettings:
-        """How the teacher of the memory `reminded` loses the target: a few steps of suppression and capped ascent."""
+        """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
-            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps, lr=self.amnesia_lr
-        )
+            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
+            lr=None if self.lr is None else self.lr / 2, step_length=self.step_length / 2,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
@@ -99,12 +102,14 @@ class FedAFSettings:
             "sketch_samples",
             "ascent_cap",
             "amnesia_steps",
-            "amnesia_lr",
+            "step_length",
             "recovery_lr",
             "recovery_batch_size",
         ):
             if getattr(self, name) == 0:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
+        if self.lr is None and self.preserver == "none":
+            raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if not 0 < self.recovery_share <= 1:

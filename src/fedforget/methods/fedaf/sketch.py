@@ -40,6 +40,11 @@ class Sketch:
     def bytes(self) -> int:
         return self.rows.numel() * self.rows.element_size()
 
+    @property
+    def mean_square(self) -> float:
+        """An unbiased estimate of the mean squared length of a row of J: of tr(J^T J) / n."""
+        return float(sum(row.float().square().sum() for row in self.rows)) / self.count
+
 
 def merge(sketches: Iterable[Sketch]) -> Sketch:
     """The sketch of the union of disjoint sample sets, one sketch at a time."""

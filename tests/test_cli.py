@@ -1,0 +1,556 @@
+"""The command line: JSON and nothing else on standard output, and every bad input one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fedforget import pipeline
+from fedforget.cli import main
+from fedforget.data.mnist import MD5
+from fedforget.data.samples import Samples
+from fedforget.federation.rounds import Schedule
+from fedforget.methods.fedaf import knowledge_preserver
+from fedforget.params import digest
+from fedforget.requests import ErasureRequest, requests_id
+from fedforget.runs import Run, RunConfig, load_model, write_json
+
+ROW = {
+    "method", "preset", "test_acc", "bd_acc", "bd_acc_test", "true_acc", "retained_acc", "per_class", "seconds",
+    "gradient_evaluations", "bytes", "stored_bytes", "peak_bytes",
+}  # fmt: skip
+SMALL = ("--dataset", "digits", "--clients", "3", "--rounds", "3", "--lr", "0.05", "--batch-size", "16",
+         "--threads", "1", "--train-limit", "150")  # fmt: skip
+CONFIG = RunConfig(
+    clients=3, partition="shards:2", train_limit=150, schedule=Schedule(rounds=2, lr=0.05, batch_size=16, threads=1)
+)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture
+def fedforget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run the command in this process, from the words of a command line to exit code and output."""
+
+    def run(*words: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["fedforget", *map(str, words)])
+        capsys.readouterr()
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose clients hold some classes only; no test may change it."""
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    pipeline.train_run(folder, CONFIG)
+    return folder
+
+
+@pytest.fixture
+def own_copy(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@functools.cache
+def samples_of(client: int) -> Samples:
+    """What a client of the trained run holds."""
+    return CONFIG.build_federation(CONFIG.load_dataset()).client(client).samples
+
+
+def held(client: int) -> list[int]:
+    return samples_of(client).true_labels.unique().tolist()
+
+
+def ids_of(client: int) -> list[int]:
+    return samples_of(client).ids.tolist()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def no_constant(name: str) -> None:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def only_json(said: Said) -> Any:
+    """The one document on standard output."""
+    assert said.code == 0, said.err
+    assert said.out.count("\n") == 1
+    assert said.out.endswith("\n")
+    assert said.err == ""
+    return json.loads(said.out, parse_constant=no_constant)
+
+
+def refused(said: Said) -> str:
+    """The one line on standard error."""
+    assert said.code == 2
+    assert said.out == ""
+    assert said.err.endswith("\n")
+    assert said.err.count("\n") == 1, said.err
+    assert "Traceback" not in said.err
+    return said.err.strip()
+
+
+# What works.
+
+
+def test_help_names_the_commands(fedforget: Command):
+    said = fedforget("--help")
+    assert said.code == 0
+    assert "Make a federated model forget, and show that it did." in said.out
+    assert all(name in said.out for name in ("demo", "train", "forget", "audit"))
+
+
+@pytest.mark.parametrize("command", ["demo", "train", "forget", "audit"])
+def test_every_command_has_help(fedforget: Command, command: str):
+    said = fedforget(command, "--help")
+    assert said.code == 0
+    assert "--json" in said.out
+
+
+def test_train_forget_and_audit_as_json(fedforget: Command, tmp_path: Path):
+    run = tmp_path / "run"
+    trained = only_json(fedforget("train", *SMALL, "--backdoor", "client=0,class=3", "--out", run, "--json"))
+    assert trained.keys() >= {"run", "rounds", "test_acc"}
+    assert trained["rounds"] == 3
+
+    forgot = only_json(fedforget("forget", run, "--client", "0", "--class", "3", "--json"))
+    assert (forgot["method"], forgot["preset"], forgot["target"]) == ("fedaf", "recommended", "class 3 of client 0")
+    model = load_model(Path(forgot["folder"]) / "model.safetensors", forgot["sha256"])
+    assert digest(model) != digest(Run(run).load_model())
+    assert forgot["cost"]["seconds"] > 0
+
+    audit = only_json(fedforget("audit", run, "--json"))
+    assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf"]
+    assert all(row.keys() >= ROW for row in audit["rows"])
+    assert all(row["bd_acc_test"] is not None for row in audit["rows"])
+    assert (run / "report.html").exists()
+
+
+def test_in_words(fedforget: Command, own_copy: Path):
+    label = held(0)[0]
+    said = fedforget("forget", own_copy, "--client", "0", "--class", label)
+    assert said.code == 0
+    assert said.out.startswith(f"Forgot class {label} of client 0 in ")
+    said = fedforget("audit", own_copy, "--against", "retrain")
+    assert said.code == 0
+    assert said.err == ""
+    assert all(name in said.out for name in ("before", "retrain", "fedaf"))
+    assert f"Report: {own_copy / 'report.html'}" in said.out
+
+
+def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
+    label = held(0)[0]
+    words = ("forget", own_copy, "--client", "0", "--class", label, "--preset", "paper", "--set", "lr=1e30")
+    assert "diverged" in refused(fedforget(*words))
+    audit = only_json(fedforget("audit", own_copy, "--json"))
+    assert all(row.keys() >= ROW for row in audit["rows"])
+    assert audit["rows"][2]["test_acc"] is None
+    assert "diverged" in fedforget("audit", own_copy).out
+
+
+def test_samples_whole_clients_and_several_targets(fedforget: Command, own_copy: Path, tmp_path: Path):
+    ids = ids_of(1)[:6]
+    (tmp_path / "ids.txt").write_text(f"{ids[0]}, {ids[1]}\n{ids[2]} {ids[3]}\n\n{ids[4]},{ids[5]}\n")
+    forget = ("forget", own_copy, "--json", "--method", "fedaf-c")
+    result = only_json(fedforget(*forget, "--client", "1", "--samples", tmp_path / "ids.txt"))
+    assert result["target"] == "6 samples of client 1"
+    assert requests_id([ErasureRequest.of_samples(1, ids)]) in result["folder"]
+    result = only_json(fedforget(*forget, "--client", "1", "--whole-client"))
+    assert result["target"] == "everything of client 1"
+    label = held(0)[0]
+    several = ("--client", "0", "--class", label, "--target", "client=1", "--target", f"client=2,samples={tmp_path}/2")
+    (tmp_path / "2").write_text(str(ids_of(2)[0]))
+    result = only_json(fedforget(*forget, *several))
+    assert result["target"] == f"class {label} of client 0 and everything of client 1 and 1 samples of client 2"
+    audit = only_json(fedforget("audit", own_copy, "--json", *several))
+    assert audit["target"] == result["target"]
+
+
+def test_settings_are_passed_on(fedforget: Command, own_copy: Path):
+    label = held(0)[0]
+    words = ("--set", "lr=0.02", "--set", "memory=uniform", "--set", "stop_below=none", "--set", "normalise=false")
+    result = only_json(fedforget("forget", own_copy, "--client", "0", "--class", label, "--json", *words))
+    chosen = {name: result["settings"][name] for name in ("lr", "memory", "stop_below", "normalise")}
+    assert chosen == {"lr": 0.02, "memory": "uniform", "stop_below": None, "normalise": False}
+
+
+def test_a_configuration_file_and_options_that_win(fedforget: Command, tmp_path: Path):
+    toml = tmp_path / "run.toml"
+    toml.write_text(
+        'dataset = "digits"\nclients = 2\ntrain_limit = 100\nbackdoor = "client=1,class=4,size=3"\n'
+        "[schedule]\nrounds = 2\nlr = 0.05\nthreads = 1\n"
+    )
+    words = ("train", "--config", toml, "--rounds", "1", "--out", tmp_path / "run", "--json")
+    assert only_json(fedforget(*words))["rounds"] == 1
+    config = Run(tmp_path / "run").config
+    assert (config.clients, config.schedule.lr, config.schedule.rounds) == (2, 0.05, 1)
+    assert config.backdoor is not None
+    assert (config.backdoor.request, config.backdoor.trigger.size) == (ErasureRequest.of_class(1, 4), 3)
+
+
+def test_resume(fedforget: Command, tmp_path: Path):
+    run = tmp_path / "run"
+    whole = only_json(fedforget("train", *SMALL, "--out", run, "--json"))
+    again = only_json(fedforget("train", "--resume", "--out", run, "--json"))
+    assert again == whole
+
+
+def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pipeline, "Schedule", lambda **values: replace(Schedule(**values), rounds=2, threads=1))
+    said = fedforget("demo", "--out", tmp_path / "demo", "--json")
+    audit = only_json(said._replace(err=""))
+    assert said.err.startswith("1  Training: ")
+    assert all(row.keys() >= ROW for row in audit["rows"])
+    said = fedforget("demo", "--out", tmp_path / "demo")
+    assert said.code == 0
+    assert "Going on with the federation" in said.out
+    assert f"Report: {tmp_path / 'demo' / 'report.html'}" in said.out
+
+
+def test_a_queued_request_is_said(fedforget: Command, own_copy: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Run, "finished", property(lambda self: False))
+    words = ("forget", own_copy, "--client", "0", "--class", held(0)[0])
+    with Run(own_copy).training_lock():
+        assert only_json(fedforget(*words, "--json")) == {"queued": True}
+        assert "the request is queued and served before its next round" in fedforget(*words).out
+
+
+def test_ctrl_c_is_one_sentence_and_130(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedforget.cli.train_run", interrupt)
+    said = fedforget("train", *SMALL, "--out", tmp_path / "run")
+    assert said == Said(
+        130, "", "Interrupted; what is done is kept, and the same command goes on (train with --resume).\n"
+    )
+
+
+# What is refused: train.
+
+TRAIN: dict[str, tuple[tuple[str, ...], str]] = {
+    "data set": (("--dataset", "mnits"), "Data set 'mnits' is unknown; did you mean 'mnist'?"),
+    "missing file": (("--dataset", "nowhere.npz"), "The data file nowhere.npz does not exist."),
+    "model": (("--model", "gpt"), "Model 'gpt' is unknown; choose one of cnn, mlp,"),
+    "partition": (("--partition", "fair"), "Partition 'fair' is unknown; choose iid,"),
+    "partition number": (("--partition", "shards:x"), "In partition 'shards:x', 'x' is not a fitting number."),
+    "no clients": (("--clients", "0"), "Run setting 'clients' is 0, but it must be a whole number, 1 or larger."),
+    "many clients": (("--clients", "9999"), "150 samples cannot be spread over 9999 clients; use fewer."),
+    "negative rounds": (("--rounds", "-1"), "Training setting 'rounds' is -1, but it must be a finite number 0 or"),
+    "negative lr": (("--lr", "-1"), "Training setting 'lr' is -1.0, but it must be a finite number above 0."),
+    "nan lr": (("--lr", "nan"), "Training setting 'lr' is nan, but it must be a finite number above 0."),
+    "infinite lr": (("--lr", "inf"), "Training setting 'lr' is inf, but it must be a finite number above 0."),
+    "momentum": (("--momentum", "1"), "Training setting 'momentum' is 1.0, but it must be below 1."),
+    "batch size": (("--batch-size", "0"), "Training setting 'batch_size' is 0, but it must be a finite number above"),
+    "epochs": (("--epochs", "0"), "Training setting 'epochs' is 0, but it must be a finite number above 0."),
+    "seed": (("--seed", "-4"), "Training setting 'seed' is -4, but it must be a finite number 0 or larger."),
+    "threads": (("--threads", "0"), "Training setting 'threads' is 0, but it must be a finite number above 0."),
+    "limit": (("--train-limit", "-3"), "Run setting 'train_limit' is -3, but it must be a whole number, 1 or larger."),
+    "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
+    "backdoor": (("--backdoor", "client"), "The backdoor 'client' cannot be read; write it as client=0,class=3."),
+    "backdoor word": (("--backdoor", "client=0,class=x"), "The target 'client=0,class=x' cannot be read; write"),
+    "backdoor key": (("--backdoor", "client=0,hue=3"), "The target 'client=0,hue=3' cannot be read; write"),
+    "backdoor client": (("--backdoor", "client=9,class=3"), "Client 9 does not exist; this federation has"),
+    "backdoor class": (("--backdoor", "client=0,class=12"), "Class 12 does not exist; the data has classes 0 to 9."),
+    "backdoor size": (
+        ("--backdoor", "client=0,class=3,size=x"),
+        "The size and margin of the backdoor 'client=0,class=3,size=x' must be whole numbers.",
+    ),
+    "backdoor too large": (("--backdoor", "client=0,class=3,size=50"), "A trigger of size 50 with margin 0 does not"),
+    "backdoor corner": (("--backdoor", "client=0,class=3,corner=middle"), "Corner 'middle' is unknown; choose one of"),
+    "no run to resume": (("--resume",), "is not a run folder (it has no run.json); make one with `fedforget train`."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TRAIN)
+@pytest.mark.parametrize("json_", [("--json",), ()], ids=["json", "words"])
+def test_train_refuses(fedforget: Command, tmp_path: Path, kind: str, json_: tuple[str, ...]):
+    words, sentence = TRAIN[kind]
+    assert sentence in refused(fedforget("train", *SMALL, *words, "--out", tmp_path / "run", *json_))
+    assert not (tmp_path / "run").exists()
+
+
+CONFIGS: dict[str, tuple[str, str]] = {
+    "bad TOML": ("clients = = 3", "cannot be read: "),
+    "not text": ("\udcff", "cannot be read: "),
+    "unknown entry": ("colour = 3", "The configuration has the unknown entry 'colour'; it may have "),
+    "unknown setting": ("[schedule]\nspeed = 3", "the schedule has the unknown setting 'speed'."),
+    "no table": ("schedule = 3", "'schedule' must be a table; write [schedule] and its settings below."),
+    "wrong type": ('clients = "four"', "Run setting 'clients' is 'four', but it must be a whole number, 1 or larger."),
+    "fraction": ("[schedule]\nrounds = 1.5", "Training setting 'rounds' is 1.5, but it must be a whole number."),
+    "word": ('[schedule]\nlr = "fast"', "Training setting 'lr' is 'fast', but it must be a number."),
+    "nan": ("[schedule]\nlr = nan", "Training setting 'lr' is nan, but it must be a finite number above 0."),
+    "negative": ("[schedule]\nlr = -0.1", "Training setting 'lr' is -0.1, but it must be a finite number above 0."),
+    "backdoor table": ("[backdoor]\nclient = 0", "'backdoor' must be text such as \"client=0,class=3\"."),
+    "data set": ("dataset = 'emnist'", "Data set 'emnist' is unknown;"),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_bad_configuration_is_refused(fedforget: Command, tmp_path: Path, kind: str):
+    content, sentence = CONFIGS[kind]
+    (tmp_path / "run.toml").write_bytes(content.encode(errors="surrogateescape"))
+    said = fedforget("train", "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert sentence in refused(said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_missing_configuration_is_refused(fedforget: Command, tmp_path: Path):
+    said = fedforget("train", "--config", tmp_path / "run.toml", "--out", tmp_path / "run")
+    assert refused(said).startswith(f"The configuration {tmp_path / 'run.toml'} cannot be read: ")
+
+
+def test_train_does_not_write_over_anything(fedforget: Command, own_copy: Path, tmp_path: Path):
+    before = files(own_copy)
+    assert "exists already; resume it with --resume" in refused(fedforget("train", *SMALL, "--out", own_copy))
+    assert files(own_copy) == before
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "x.jpg").write_text("x")
+    assert "is not an empty folder" in refused(fedforget("train", *SMALL, "--out", tmp_path / "photos"))
+    assert files(tmp_path / "photos") == {"x.jpg": b"x"}
+
+
+def test_a_corrupt_data_file_is_refused(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "data" / "mnist"
+    folder.mkdir(parents=True)
+    for name in MD5:
+        (folder / name).write_bytes(gzip.compress(bytes(4000), mtime=0)[:-9])
+    monkeypatch.setenv("FEDFORGET_DATA", str(tmp_path / "data"))
+    before = files(tmp_path)
+    sentence = refused(fedforget("train", "--dataset", "mnist", "--out", tmp_path / "run"))
+    assert str(folder / next(iter(MD5))) in sentence
+    (folder / "t10k-labels-idx1-ubyte.gz").unlink()
+    before.pop("data/mnist/t10k-labels-idx1-ubyte.gz")
+    refused(fedforget("train", "--dataset", "mnist", "--out", tmp_path / "run"))
+    assert files(tmp_path) == before
+
+
+# What is refused: forget and audit.
+
+FORGET: dict[str, tuple[tuple[str, ...], str]] = {
+    "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of retrain, fedaf,"),
+    "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, paper."),
+    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has memory,"),
+    "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has memory,"),
+    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has memory,"),
+    "setting without value": (("--set", "lr"), "The setting 'lr' cannot be read; write it as NAME=VALUE."),
+    "nan": (("--set", "lr=nan"), "Setting 'lr' of 'fedaf' is nan, but it must be a finite number, 0 or larger."),
+    "infinite": (("--set", "lr=inf"), "Setting 'lr' of 'fedaf' is inf, but it must be a finite number, 0 or larger."),
+    "negative": (("--set", "lr=-1"), "Setting 'lr' of 'fedaf' is -1, but it must be a finite number, 0 or larger."),
+    "zero": (("--set", "sketch_rows=0"), "'sketch_rows' is 0, but it must be above 0."),
+    "word": (("--set", "lr=fast"), "Setting 'lr' of 'fedaf' is 'fast', but it must be a finite number, 0 or larger."),
+    "fraction": (("--set", "batch_size=1.5"), "Setting 'batch_size' of 'fedaf' is 1.5, but it must be a whole number"),
+    "date": (("--set", "lr=2020-01-01"), "Setting 'lr' of 'fedaf' is 2020-01-01, but it must be a finite number"),
+    "list": (("--set", "lr=[1]"), "Setting 'lr' of 'fedaf' is [1], but it must be a finite number, 0 or larger."),
+    "unknown memory": (("--set", "memory=good"), "Setting 'memory' of 'fedaf' is 'good', but it must be uniform or"),
+    "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
+    "sketch": (("--set", "sketch_rows=1000000000"), "A sketch of 1000000000 rows for "),
+    "target": (("--target", "client=1,hue=3"), "The target 'client=1,hue=3' cannot be read; write client=0,class=3,"),
+    "target words": (("--target", "everything"), "The target 'everything' cannot be read; write it as client=0,class="),
+    "further client": (("--target", "client=7"), "Client 7 does not exist; this federation has clients 0 to 2."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORGET)
+@pytest.mark.parametrize("json_", [("--json",), ()], ids=["json", "words"])
+def test_forget_refuses(fedforget: Command, trained: Path, kind: str, json_: tuple[str, ...]):
+    words, sentence = FORGET[kind]
+    before = files(trained)
+    target = ("--client", "0", "--class", held(0)[0])
+    assert sentence in refused(fedforget("forget", trained, *target, *words, *json_))
+    assert files(trained) == before
+
+
+TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
+    "no target": ((), "Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client."),
+    "no client": (("--class", "3"), "Name the client and one target: "),
+    "client alone": (("--client", "0"), "Name the client and one target: "),
+    "two targets": (("--client", "0", "--class", "3", "--whole-client"), "Name the client and one target: "),
+    "unknown class": (("--client", "0", "--class", "10"), "Class 10 does not exist; the data has classes 0 to 9."),
+    "negative class": (("--client", "0", "--class", "-1"), "A class request must name the class to forget, a number"),
+    "unknown client": (("--client", "3", "--class", "3"), "Client 3 does not exist; this federation has clients 0 to"),
+    "negative client": (("--client", "-1", "--whole-client"), "Client -1 does not exist; clients are numbered from 0."),
+    "class not held": (("--client", "0", "--class", "NOT HELD"), "Client 0 holds no sample of class "),
+    "all there is": (
+        ("--target", "client=0", "--target", "client=1", "--target", "client=2"),
+        "The target is all the data there is, so no model would be left; delete the model instead.",
+    ),
+    "missing samples": (("--client", "0", "--samples", "FOLDER/none"), "cannot be read: No such file or directory."),
+    "samples in a folder": (("--client", "0", "--samples", "FOLDER"), "cannot be read: Is a directory."),
+    "junk samples": (("--client", "0", "--samples", "FOLDER/junk"), "must hold sample ids, whole numbers and nothing"),
+    "binary samples": (("--client", "0", "--samples", "FOLDER/binary"), "must hold sample ids, whole numbers and"),
+    "empty samples": (("--client", "0", "--samples", "FOLDER/empty"), "The target is empty: a sample request must"),
+    "unknown samples": (("--client", "0", "--samples", "FOLDER/unknown"), "Sample 999999 is not among client 0's"),
+    "huge samples": (("--client", "0", "--samples", "FOLDER/huge"), "is not among client 0's data;"),
+    "another's samples": (("--client", "0", "--samples", "FOLDER/foreign"), "(nor are 2 more); a client can only"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_forget_refuses_targets(fedforget: Command, trained: Path, tmp_path: Path, kind: str):
+    (tmp_path / "junk").write_text("1, 2, three")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00\x01")
+    (tmp_path / "empty").write_text("\n \n")
+    (tmp_path / "unknown").write_text(f"{ids_of(0)[0]} 999999")
+    (tmp_path / "huge").write_text(str(2**80))
+    (tmp_path / "foreign").write_text(" ".join(map(str, ids_of(1)[:3])))
+    absent = str(next(label for label in range(10) if label not in held(0)))
+    words, sentence = TARGETS[kind]
+    words = tuple(word.replace("FOLDER", str(tmp_path)).replace("NOT HELD", absent) for word in words)
+    before = files(trained)
+    assert sentence in refused(fedforget("forget", trained, *words))
+    assert files(trained) == before
+
+
+def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 2**20)
+    before = files(trained)
+    sentence = refused(fedforget("forget", trained, "--client", "0", "--class", held(0)[0]))
+    assert sentence.startswith("A sketch of 50 rows for 14,538 parameters needs 0.00 GiB")
+    assert "use 14 rows or fewer, or store it as bfloat16." in sentence
+    assert files(trained) == before
+
+
+AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
+    "nothing forgotten": ((), "Nothing has been forgotten in "),
+    "against": (("--against", "hope"), "'hope' is no reference to audit against; use --against retrain."),
+    "half a target": (("--client", "0"), "Name the client and one target: "),
+}
+
+
+@pytest.mark.parametrize("kind", AUDIT)
+def test_audit_refuses(fedforget: Command, trained: Path, kind: str):
+    words, sentence = AUDIT[kind]
+    before = files(trained)
+    assert sentence in refused(fedforget("audit", trained, *words))
+    assert files(trained) == before
+
+
+def test_audit_refuses_another_target(fedforget: Command, own_copy: Path):
+    label = held(0)[0]
+    only_json(fedforget("forget", own_copy, "--client", "0", "--class", label, "--method", "fedaf-c", "--json"))
+    before = files(own_copy)
+    sentence = refused(fedforget("audit", own_copy, "--client", "1", "--whole-client"))
+    assert sentence.startswith("No method has forgotten everything of client 1 in ")
+    assert files(own_copy) == before
+
+
+def damage_version(run: Path) -> None:
+    write_json(run / "run.json", json.loads((run / "run.json").read_text()) | {"version": 99})
+
+
+def damage_seed(run: Path) -> None:
+    text = (run / "run.json").read_text()
+    assert '"seed": 0' in text
+    (run / "run.json").write_text(text.replace('"seed": 0', '"seed": 1'))
+
+
+def damage_checkpoint(run: Path) -> None:
+    path = run / Run(run).state["model"]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not a run": (lambda run: (run / "run.json").unlink(), "is not a run folder (it has no run.json); make one with"),
+    "not there": (shutil.rmtree, "is not a run folder (it has no run.json); make one with `fedforget train`."),
+    "other version": (damage_version, "is of version 99, but this fedforget reads"),
+    "no JSON": (lambda run: (run / "run.json").write_text("{"), "run.json is damaged"),
+    "another seed": (damage_seed, "run.json is damaged (its checksum is not the one written down)"),
+    "damaged state": (lambda run: (run / "state.json").write_text('{"round": 2}'), "state.json is damaged"),
+    "no state": (lambda run: (run / "state.json").unlink(), "has no state.json, so its training never began;"),
+    "damaged checkpoint": (damage_checkpoint, "is damaged (its checksum is not the one written down);"),
+    "no checkpoint": (lambda run: (run / Run(run).state["model"]).unlink(), "is missing; restore it from a backup"),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+@pytest.mark.parametrize("command", ["forget", "audit", "train"])
+def test_a_folder_that_is_no_whole_run_is_refused(fedforget: Command, own_copy: Path, command: str, kind: str):
+    label = held(0)[0]
+    only_json(fedforget("forget", own_copy, "--client", "0", "--class", label, "--method", "fedaf-c", "--json"))
+    damage, sentence = RUNS[kind]
+    damage(own_copy)
+    before = files(own_copy)
+    words: tuple[object, ...] = {
+        "forget": ("forget", own_copy, "--client", "0", "--class", label),
+        "audit": ("audit", own_copy),
+        "train": ("train", "--resume", "--out", own_copy),
+    }[command]
+    if (command, kind) == ("train", "no state"):
+        assert fedforget(*words).code == 0, "the one thing training can mend: it begins"
+        return
+    if (command, kind) in {("audit", "damaged checkpoint"), ("audit", "no checkpoint")}:
+        # Retrain needs no old model, so it may be written down before the damage is met.
+        assert sentence in refused(fedforget(*words))
+        assert not (own_copy / "audit.json").exists()
+        return
+    assert sentence in refused(fedforget(*words))
+    after = files(own_copy)
+    after.pop(".lock", None)
+    before.pop(".lock", None)
+    assert after == before
+
+
+@pytest.mark.parametrize(
+    "words", [("train",), ("train", "--out", "x", "--rounds", "many"), ("fly",), ("forget",), ("audit", "--nope")]
+)
+def test_usage_errors_exit_with_2_too(fedforget: Command, tmp_path: Path, monkeypatch: Any, words: tuple[str, ...]):
+    monkeypatch.chdir(tmp_path)
+    said = fedforget(*words)
+    assert (said.code, said.out) == (2, "")
+    assert "Usage: " in said.err
+    assert "Traceback" not in said.err
+    assert files(tmp_path) == {}
+
+
+# The real command, in a process of its own.
+
+
+def process(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from fedforget.cli import main; main()", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=os.environ)
+
+
+def test_the_installed_command():
+    script = Path(sys.executable).parent / "fedforget"
+    assert script.exists(), "the package is not installed in this environment"
+    said = subprocess.run([script, "--help"], capture_output=True, text=True, timeout=120, check=False)
+    assert said.returncode == 0
+    assert "show that it did" in said.stdout
+
+
+def test_a_refusal_in_a_process(tmp_path: Path):
+    said = process("audit", str(tmp_path))
+    assert said.returncode == 2
+    assert said.stdout == ""
+    assert said.stderr == f"{tmp_path} is not a run folder (it has no run.json); make one with `fedforget train`.\n"

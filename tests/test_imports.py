@@ -1,0 +1,205 @@
+"""The numerics import and run with torch, numpy, pyarrow and Pillow alone, and imports point one way."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fedforget
+
+PACKAGE = Path(fedforget.__file__).parent
+ALLOWED = ("torch", "numpy", "pyarrow", "PIL", "fedforget")
+HOOK = """
+import sys
+from importlib.machinery import PathFinder
+
+class Bare:
+    '''A machine with nothing but the standard library, what is allowed, and what that itself stands on.'''
+
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        known = top in sys.stdlib_module_names or top in ALLOWED or top in NEEDED or top.startswith("_sysconfigdata")
+        return PathFinder.find_spec(name, path, target) if known else None
+
+ALLOWED, NEEDED = %(allowed)r, %(needed)r
+sys.meta_path[sys.meta_path.index(PathFinder)] = Bare()
+"""
+
+
+TORCH_ALONE = """
+import json, sys, torch, numpy, pyarrow, PIL.Image
+torch.optim.SGD(torch.nn.Linear(1, 1).parameters(), lr=0.1)
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def torch_needs() -> tuple[str, ...]:
+    """What the allowed packages themselves import when they train: not ours to leave out."""
+    command = [sys.executable, "-c", TORCH_ALONE]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return tuple(json.loads(said.stdout))
+
+
+@pytest.fixture(scope="module")
+def hook() -> str:
+    needed = [name for name in torch_needs() if name not in OTHERS]
+    return HOOK % {"allowed": ALLOWED, "needed": tuple(needed)}
+
+
+OTHERS = (
+    "sklearn", "scipy", "safetensors", "typer", "click", "rich", "matplotlib", "jinja2", "markupsafe", "flwr",
+    "sqlalchemy", "fastapi", "pandas", "hypothesis", "pytest",
+)  # fmt: skip
+
+
+def bare(hook: str, code: str, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", hook + code, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_hook_blocks(hook: str):
+    """Or the tests below would show nothing."""
+    code = """
+import importlib
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        print(name)
+import torch
+"""
+    said = bare(hook, code, *OTHERS)
+    assert said.stdout.split() == list(OTHERS), said.stderr
+
+
+def test_the_numerics_import_on_a_bare_machine(hook: str):
+    code = """
+import fedforget
+import fedforget.methods, fedforget.data, fedforget.federation, fedforget.audit, fedforget.experiments
+import fedforget.audit.compare, fedforget.audit.measures, fedforget.federation.local, fedforget.experiments.core
+bad = sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]))
+assert not bad, bad
+print("imported")
+"""
+    said = bare(hook, code, *OTHERS)
+    assert (said.returncode, said.stdout) == (0, "imported\n"), said.stderr
+
+
+def test_the_experiments_run_on_a_bare_machine(hook: str):
+    said = bare(hook, "import runpy; runpy.run_module('fedforget.experiments', run_name='__main__')", "--help")
+    assert said.returncode == 0, said.stderr
+    assert "usage: " in said.stdout
+
+
+def test_the_numerics_run_on_a_bare_machine(hook: str):
+    """Train, forget and measure on arrays of one's own; the digits say what they lack."""
+    code = """
+import torch
+from fedforget import *
+generator = torch.Generator().manual_seed(0)
+x, y = torch.randn(60, 5, generator=generator), torch.arange(60) % 3
+data = from_arrays(x, y, x[:9], y[:9])
+model = build_model("mlp", data.shape, 3, seed=0)
+federation = LocalFederation(data, partition("iid", data.train.labels, 2, 0), model)
+schedule = Schedule(rounds=1, threads=1)
+before = train(federation, state_of(model), schedule)
+request = ErasureRequest.of_class(0, 1)
+for method in METHODS:
+    measure(federation, forget(federation, before, request, schedule, method).state, [request], data.test)
+try:
+    load_dataset("digits")
+except InputError as error:
+    print(error)
+"""
+    said = bare(hook, code)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == (
+        "The data set 'digits' comes with scikit-learn, which is not installed; pip install scikit-learn.\n"
+    )
+
+
+# Which part may import which: DESIGN.md, "Dependencies point one way".
+
+LAYERS: dict[str, int] = {
+    "errors": 0, "seeds": 1, "params": 2, "requests": 2, "models": 2, "data": 2,
+    "federation": 3, "flower": 4, "methods": 4, "audit": 5, "experiments": 6, "ledger": 6,
+    "report": 7, "runs": 7, "console": 8, "pipeline": 8, "cli": 9,
+}  # fmt: skip
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every fedforget module that a file imports, also inside functions, with the line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names if alias.name.startswith("fedforget"))
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} imports by a relative name"
+            if node.module == "fedforget":
+                yield from ((f"fedforget.{alias.name}", node.lineno) for alias in node.names)
+            elif node.module and node.module.startswith("fedforget."):
+                yield node.module, node.lineno
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_part_has_a_layer():
+    parts = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in SOURCES} - {"__init__", "__main__"}
+    assert parts <= LAYERS.keys(), "a new part needs its place in LAYERS"
+    assert len(parts) > 10
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=[str(path.relative_to(PACKAGE)) for path in SOURCES])
+def test_imports_point_one_way(path: Path):
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    if own in ("__init__", "__main__"):
+        return  # the package's own list of public names may import everything
+    for module, line in imports(path):
+        part = part_of(module)
+        assert part, f"{path.name}:{line} imports the package's list of names; import from where a thing is made"
+        if part != own:
+            assert LAYERS[part] <= LAYERS[own], f"{path.name}:{line}: {own} must not import {part}"
+            assert not (own == "data" and part == "models"), f"{path.name}:{line}: data must not import models"
+
+
+@pytest.mark.parametrize(
+    ("own", "forbidden"),
+    [
+        ("data", {"federation", "methods", "audit", "pipeline", "runs", "cli", "report", "experiments"}),
+        ("federation", {"methods", "audit", "pipeline", "runs", "cli", "report", "experiments", "flower"}),
+        ("methods", {"audit", "pipeline", "runs", "cli", "report", "experiments", "flower", "ledger", "console"}),
+        ("audit", {"pipeline", "runs", "cli", "report", "experiments", "flower", "ledger", "console"}),
+        ("experiments", {"pipeline", "runs", "cli", "report", "flower", "ledger", "console"}),
+    ],
+)
+def test_what_the_design_forbids_by_name(own: str, forbidden: set[str]):
+    for path in sorted((PACKAGE / own).rglob("*.py")):
+        met = {part_of(module) for module, _ in imports(path)}
+        assert not met & forbidden, f"{path}: {met & forbidden}"
+
+
+def test_the_checker_sees_a_wrong_import(tmp_path: Path):
+    wrong = tmp_path / "x.py"
+    wrong.write_text("def f():\n    from fedforget.pipeline import train_run\n    import fedforget.cli\n")
+    assert sorted(imports(wrong)) == [("fedforget.cli", 3), ("fedforget.pipeline", 2)]
+
+
+@pytest.mark.parametrize("folder", ["methods", "data", "federation", "audit", "experiments"])
+def test_the_numerics_name_no_other_library_at_the_top(folder: str):
+    """A part that needs more imports it where it is used, and says so where it is missing."""
+    allowed = {*ALLOWED, *sys.stdlib_module_names}
+    for path in sorted((PACKAGE / folder).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert {name.partition(".")[0] for name in names} <= allowed, path
