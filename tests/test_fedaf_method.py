@@ -315,6 +315,20 @@ def test_a_large_target_is_cut_into_batches():
     assert max(curves["samples"]) <= 5
 
 
+def test_the_step_length_is_a_learning_rate_in_the_sketchs_measure(monkeypatch: pytest.MonkeyPatch):
+    """lr = step_length / sqrt(tr F): naming the number it comes to gives the same bits."""
+    federation, before = make()
+    sketches = []
+    build = forgetting.build_sketch
+    monkeypatch.setattr(forgetting, "build_sketch", lambda *a, **k: sketches.append(build(*a, **k)) or sketches[-1])
+    derived = serve(federation, before, **DIRECT | {"lr": None, "step_length": 0.2})
+    (sketch,) = sketches
+    mean_square = float(sketch.rows.double().square().sum()) / sketch.count
+    named = serve(federation, before, **DIRECT | {"lr": 0.2 / mean_square**0.5})
+    assert close(derived.state, named.state)
+    assert not close(derived.state, serve(federation, before, **DIRECT | {"lr": None, "step_length": 0.1}).state)
+
+
 def test_reminded_memories_come_from_a_teacher_that_travels():
     federation, before = make()
     result = serve(federation, before)
@@ -394,18 +408,17 @@ def test_the_presets_are_what_is_documented():
 
 
 def test_the_amnesia_is_a_variant_of_the_settings():
-    settings = replace(RECOMMENDED, amnesia_steps=7, amnesia_lr=0.125)
+    settings = replace(RECOMMENDED, amnesia_steps=7)
     amnesia = settings.amnesia
-    assert (amnesia.memory, amnesia.ascent, amnesia.epochs, amnesia.min_steps, amnesia.lr) == (
-        "suppressed", "capped", 0, 7, 0.125,
-    )  # fmt: skip
-    assert amnesia.sketch == settings.sketch
+    assert (amnesia.memory, amnesia.ascent, amnesia.epochs, amnesia.min_steps) == ("suppressed", "capped", 0, 7)
+    assert amnesia.step_length < settings.step_length, "it goes in shorter steps"
+    assert amnesia.sketch == settings.sketch, "or the two could not share one"
 
 
 NUMBERS = [item.name for item in fields(FedAFSettings) if str(item.type).startswith(("int", "float"))]
 WORDS = [item.name for item in fields(FedAFSettings) if str(item.type).startswith("Literal")]
 POSITIVE = [
-    "teachers", "sketch_rows", "batch_size", "lr", "sketch_samples", "ascent_cap", "amnesia_steps", "amnesia_lr",
+    "teachers", "sketch_rows", "batch_size", "lr", "step_length", "sketch_samples", "ascent_cap", "amnesia_steps",
     "recovery_lr", "recovery_batch_size", "recovery_share",
 ]  # fmt: skip
 
@@ -441,6 +454,7 @@ def test_unknown_words_are_refused_with_the_known_ones(name: str):
 def test_settings_that_would_do_nothing_or_too_much_are_refused():
     assert "nothing would be forgotten" in refused(epochs=0, min_steps=0)
     assert "at most 1" in refused(recovery_share=1.5)
+    assert "no preserver to derive it from" in refused(lr=None, preserver="none")
 
 
 @pytest.mark.parametrize(
@@ -448,11 +462,12 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
     [
         ("batch_size", 1.5, "a whole number, 0 or larger"),
         ("teachers", "ten", "a whole number, 0 or larger"),
-        ("lr", "fast", "a finite number, 0 or larger"),
-        ("lr", None, "a finite number, 0 or larger"),
-        ("lr", [1], "a finite number, 0 or larger"),
-        ("lr", True, "a finite number, 0 or larger"),
-        ("lr", math.nan, "a finite number, 0 or larger"),
+        ("momentum", "fast", "a finite number, 0 or larger"),
+        ("momentum", None, "a finite number, 0 or larger"),
+        ("momentum", [1], "a finite number, 0 or larger"),
+        ("momentum", True, "a finite number, 0 or larger"),
+        ("momentum", math.nan, "a finite number, 0 or larger"),
+        ("lr", -1, "a finite number, 0 or larger or none"),
         ("epochs", -1, "a whole number, 0 or larger"),
         ("sketch_samples", "all", "a whole number, 0 or larger or none"),
         ("freeze_normalisation", 1, "true or false"),

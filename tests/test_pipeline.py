@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -81,15 +82,26 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> str:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run; tests take copies."""
+    return train_run(tmp_path_factory.mktemp("finished") / "run", CONFIG).folder
+
+
+@pytest.fixture(scope="module")
+def reference(finished: Path) -> str:
     """The digest of an uninterrupted run."""
-    return digest(train_run(tmp_path_factory.mktemp("reference") / "run", CONFIG).load_model())
+    return digest(Run(finished).load_model())
 
 
 @pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    train_run(tmp_path / "run", CONFIG)
-    return tmp_path / "run"
+def trained(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+@pytest.fixture
+def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes longer than all the rest; tests/test_report.py looks at the page."""
+    monkeypatch.setattr(pipeline, "write_report", lambda *_: None)
 
 
 def interrupted(folder: Path, after_replies: int, config: RunConfig = CONFIG) -> Path:
@@ -218,7 +230,7 @@ def test_a_request_during_training_waits_for_the_next_round(tmp_path: Path, aske
     assert digest(run.load_model()) == digest(state)
 
 
-def test_a_request_during_the_last_round_is_served_after_it(tmp_path: Path, reference: str):
+def test_a_request_during_the_last_round_is_served_after_it(tmp_path: Path, finished: Path, reference: str):
     folder, answers = tmp_path / "run", []
 
     def progress(what: str, done: int, total: int) -> None:
@@ -231,7 +243,7 @@ def test_a_request_during_the_last_round_is_served_after_it(tmp_path: Path, refe
     assert run.served == ()
     assert digest(run.load_model()) == reference, "after training a request branches, the trunk stays"
     branch = branch_folder(run, [CLASS], "fedaf", "recommended")
-    direct = forget_run(train_run(tmp_path / "other", CONFIG).folder, [CLASS])
+    direct = forget_run(Path(shutil.copytree(finished, tmp_path / "other")), [CLASS])
     assert direct is not None
     for name in ("sha256", "settings", "requests"):
         assert json.loads((branch / "result.json").read_text())[name] == json.loads(
@@ -385,6 +397,7 @@ def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
     assert forget_run(trained, [CLASS], lr=0.03) == branch
 
 
+@pytest.mark.usefixtures("no_report")
 def test_divergence_is_written_down_and_the_old_model_stays(trained: Path, reference: str):
     branch = forget_run(trained, [CLASS], "fedaf", "paper")
     assert branch is not None
@@ -445,9 +458,10 @@ def test_the_rows_hold_every_figure(trained: Path):
     assert page.rstrip().endswith("</html>")
 
 
+@pytest.mark.usefixtures("no_report")
 def test_an_interrupted_audit_goes_on_with_the_rounds_it_has(trained: Path, asked: list[tuple[Task, int]]):
     forget_run(trained, [CLASS], "fedaf-c")
-    whole = forget_run(train_run(trained.parent / "other", CONFIG).folder, [CLASS], "retrain")
+    whole = forget_run(Path(shutil.copytree(trained, trained.parent / "other")), [CLASS], "retrain")
     assert whole is not None
     asked.clear()
     with pytest.raises(Stop):
@@ -472,7 +486,7 @@ def test_an_interrupted_audit_goes_on_with_the_rounds_it_has(trained: Path, aske
 
 def test_an_interrupted_retrain_with_other_settings_is_not_gone_on_with(trained: Path):
     """Two oracles begin from different weights: the rounds of one are not the other's."""
-    expected = forget_run(train_run(trained.parent / "other", CONFIG).folder, [CLASS], "retrain", oracle=1)
+    expected = forget_run(Path(shutil.copytree(trained, trained.parent / "other")), [CLASS], "retrain", oracle=1)
     with pytest.raises(Stop):
         forget_run(trained, [CLASS], "retrain", progress=stop_at("retrain (default)", 8))
     branch = forget_run(trained, [CLASS], "retrain", oracle=1)
@@ -482,6 +496,7 @@ def test_an_interrupted_retrain_with_other_settings_is_not_gone_on_with(trained:
     assert both[0] == both[1]
 
 
+@pytest.mark.usefixtures("no_report")
 def test_two_requests_are_audited_apart(trained: Path):
     both = [CLASS, OTHER]
     for requests in ([CLASS], [OTHER], both):
@@ -537,6 +552,7 @@ def test_a_damaged_result_is_refused(trained: Path):
         audit_run(trained)
 
 
+@pytest.mark.usefixtures("no_report")
 def test_a_whole_client_and_samples_end_to_end(trained: Path):
     ids = CONFIG.build_federation(CONFIG.load_dataset()).client(2).samples.ids[:12].tolist()
     for request in (ErasureRequest.of_client(1), ErasureRequest.of_samples(2, ids)):

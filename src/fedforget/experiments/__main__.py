@@ -20,14 +20,14 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     run_core = commands.add_parser("core", help="FedAF against Retrain on MNIST, poisoned and clean")
     run_core.add_argument("--out", type=Path, default=Path("docs/results/core.jsonl"))
-    run_core.add_argument("--only", default="", help="only units whose key contains this")
+    run_core.add_argument("--only", nargs="*", default=[], help="only units whose key contains all of these")
     run_core.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     render = commands.add_parser("render", help="write the pages from the cells")
     render.add_argument("folder", type=Path)
     arguments = parser.parse_args()
     try:
         if arguments.command == "core":
-            todo = [unit for unit in core.units() if arguments.only in unit.key]
+            todo = [unit for unit in core.units() if all(word in unit.key for word in arguments.only)]
             core.run(CellFile(arguments.out), todo, arguments.threads, lambda line: print(line, flush=True))
         else:
             render_core(arguments.folder / "core.jsonl", arguments.folder / "core.md")

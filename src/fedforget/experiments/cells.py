@@ -21,16 +21,15 @@ from fedforget.errors import InputError
 Cell = dict[str, Any]
 
 
-def provenance() -> dict[str, str]:
+def provenance(device: str) -> dict[str, str]:
     """When, from which commit and on what hardware a cell is computed."""
     try:
         command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
         commit = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
     except (OSError, subprocess.CalledProcessError):
         commit = "unknown"
-    hardware = f"{platform.machine()} CPU, {os.cpu_count()} cores"
-    if torch.cuda.is_available():
-        hardware = torch.cuda.get_device_name()
+    gpu = device.startswith("cuda")
+    hardware = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
     return {"date": time.strftime("%Y-%m-%d"), "commit": commit.strip(), "hardware": hardware}
 
 

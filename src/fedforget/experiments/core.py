@@ -146,7 +146,7 @@ def run_unit(
         cell: Cell = {
             "key": f"{unit.key}/{name}", "experiment": "core", "dataset": dataset.name, "model": unit.model,
             "target": unit.target, "poisoned": unit.poisoned, "schedule": unit.schedule, "seed": unit.seed,
-            "method": method, "preset": preset or None, "note": note, "threads": threads, **provenance(),
+            "method": method, "preset": preset or None, "note": note, "threads": threads, **provenance("cpu"),
         }  # fmt: skip
         if state is not None:
             backdoor = backdoors[0] if backdoors else None
