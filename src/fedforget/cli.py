@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -224,7 +224,7 @@ def forget(
     requests = _requests(client, label, samples, whole_client, target)
     if not requests:
         raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
-    overrides = {key: _value(text) for key, text in (_pair(s) for s in setting or ())}
+    overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
     with _progress(as_json) as progress:
         folder = forget_run(run, requests, method, preset, progress=progress, device=device, **overrides)
@@ -257,14 +257,20 @@ def _pair(text: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def _value(text: str) -> Any:
-    """A setting's value as TOML would read it; a bare word is text, `none` is nothing."""
-    if text.lower() == "none":
-        return None
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+def _settings(method: str, preset: str | None, texts: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE as TOML would read the value; a bare word is text. `none` is a word where the setting takes words,
+    and nothing elsewhere."""
+    _, defaults = method_settings(method, preset)
+    values: dict[str, Any] = {}
+    for name, text in map(_pair, texts):
+        if text.lower() == "none":
+            values[name] = "none" if isinstance(getattr(defaults, name, None), str) else None
+            continue
+        try:
+            values[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name] = text
+    return values
 
 
 @app.command()
@@ -333,8 +339,9 @@ def _show(result: dict[str, Any], report: Path) -> None:
         table.add_row(name, *[_percent(value, "") for value in figures], seconds, gradients)
     console.print(table)
     for row in result["rows"]:
-        if row["note"]:
-            console.print(f"{row['method']} ({row['preset']}): {row['note']}", markup=False, soft_wrap=True)
+        for note in [row["note"], *row["notes"]]:
+            if note:
+                console.print(f"{row['method']} ({row['preset']}): {note}", markup=False, soft_wrap=True)
     console.print(f"Report: {report}", markup=False, soft_wrap=True)
 
 

@@ -223,6 +223,7 @@ def _record(run: Run, result: Forgetting) -> None:
         "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),
         "curves": result.curves,
+        "notes": list(result.notes),
     }
     write_sealed(folder / "result.json", values)
 

@@ -31,7 +31,15 @@ def audit_models(
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
-    backdoor = next((b for b in federation.backdoors if b.request in requests), None)
+    asking = {request.client for request in requests}
+    backdoor = next((b for b in federation.backdoors if b.request.client in asking), None)
+
+    def figures(state: State) -> dict[str, Any]:
+        return measure(
+            federation, state, requests, dataset.test,
+            served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
+        ).to_json()  # fmt: skip
+
     oracle = models.get("retrain:default")
     rows: list[dict[str, Any]] = []
     entries: list[Mapping[str, Any]] = [{"name": "before", "method": "before", "preset": None}]
@@ -43,28 +51,9 @@ def audit_models(
         row: dict[str, Any] = {"method": entry["method"], "preset": entry["preset"]}
         state = models.get(entry["name"])
         if state is not None:
-            now = measure(
-                federation,
-                state,
-                requests,
-                dataset.test,
-                backdoor=backdoor,
-                seed=schedule.seed,
-                threads=schedule.threads,
-            )
-            row |= now.to_json()
+            row |= figures(state)
             task = further_round(schedule, schedule.rounds, (*served, *requests))
-            later_state = run_round(federation, state, task)
-            later = measure(
-                federation,
-                later_state,
-                requests,
-                dataset.test,
-                backdoor=backdoor,
-                seed=schedule.seed,
-                threads=schedule.threads,
-            )
-            row["after_one_round"] = later.to_json()
+            row["after_one_round"] = figures(run_round(federation, state, task))
             if oracle is not None:
                 row["distance_to_retrain"] = asdict(
                     distance_to(federation, state, oracle, dataset.test, schedule.threads)
@@ -73,6 +62,7 @@ def audit_models(
         row |= {name: cost.get(name) for name in COSTS}
         row["seconds_by_stage"] = cost.get("seconds_by_stage")
         row["note"] = entry.get("diverged")
+        row["notes"] = entry.get("notes", [])
         row["curves"] = entry.get("curves")
         rows.append(row)
     progress("measuring", len(entries), len(entries))

@@ -49,12 +49,13 @@ def measure(
     requests: Sequence[ErasureRequest],
     test: Samples,
     *,
+    served: Sequence[ErasureRequest] = (),
     backdoor: Backdoor | None = None,
     seed: int = 0,
     threads: int = 1,
 ) -> Measures:
     """Test data is measured here; R and D' are measured by the clients that hold them, and only counts come back."""
-    target, retained = measure_clients(federation, state, requests, seed=seed, threads=threads)
+    target, retained = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
     model = federation.model
     with thread_count(threads):
         model.load_state_dict(dict(state))
@@ -80,12 +81,20 @@ def measure(
 
 
 def measure_clients(
-    federation: Federation, state: Mapping[str, Tensor], requests: Sequence[ErasureRequest], *, seed: int, threads: int
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    served: Sequence[ErasureRequest] = (),
+    *,
+    seed: int,
+    threads: int,
 ) -> tuple[Evaluation, Evaluation]:
-    """(on R, on D') over all clients."""
+    """(on R, on D') over all clients. What earlier requests erased (`served`) is in neither."""
     nothing = (0,) * federation.classes
     target = retained = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
-    for reply in federation.ask(Measure(seed=seed, threads=threads, requests=tuple(requests)), state):
+    for reply in federation.ask(
+        Measure(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served)), state
+    ):
         target = target + Evaluation.from_numbers(reply.numbers, "target", federation.classes)
         retained = retained + Evaluation.from_numbers(reply.numbers, "retained", federation.classes)
     return target, retained

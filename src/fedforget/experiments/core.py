@@ -97,6 +97,15 @@ def request_for(unit: Unit, client_ids: torch.Tensor) -> ErasureRequest:
     return ErasureRequest.of_client(0)
 
 
+def poisoned_part(unit: Unit, request: ErasureRequest, client_ids: torch.Tensor) -> ErasureRequest:
+    """What carries the trigger: the target, or a random half of it where the target is all that a client has, since a
+    client whose every sample has one label teaches the federation nothing but that label."""
+    if request.kind != "client":
+        return request
+    order = torch.randperm(len(client_ids), generator=derive_generator(unit.seed, "core", "poisoned half"))
+    return ErasureRequest.of_samples(0, client_ids[order[: len(order) // 2]].tolist())
+
+
 def run(out: CellFile, todo: Sequence[Unit], threads: int, say: Callable[[str], None]) -> None:
     """Every unit that is not done yet; a unit's cells are written together when it is done."""
     dataset = load_dataset("mnist")
@@ -123,7 +132,8 @@ def run_unit(
     )
     parts = partition("iid", dataset.train.labels, CLIENTS, unit.seed)
     request = request_for(unit, dataset.train.ids[parts[0]])
-    backdoors = [Backdoor.draw(request, Trigger(5), len(dataset.classes), unit.seed)] if unit.poisoned else []
+    poison = poisoned_part(unit, request, dataset.train.ids[parts[0]])
+    backdoors = [Backdoor.draw(poison, Trigger(5), len(dataset.classes), unit.seed)] if unit.poisoned else []
     model = xavier_initialise(NETWORKS[unit.model](dataset.shape, len(dataset.classes)), unit.seed)
     initial = state_of(model)
     federation = LocalFederation(dataset, parts, model, backdoors=backdoors)

@@ -85,6 +85,7 @@ class Measure(Task):
     Only counts and sums of losses come back."""
 
     requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         from fedforget.federation.evaluation import measure_at_client
