@@ -159,7 +159,9 @@ def test_requests_of_two_clients_are_served_one_after_the_other():
 def test_recovery_trains_everybody_on_a_share_of_what_is_retained():
     federation, before = make()
     plain = serve(federation, before, **DIRECT)
-    result = serve(federation, before, **DIRECT | {"recovery_rounds": 2, "recovery_share": 0.25})
+    result = serve(
+        federation, before, **DIRECT | {"recovery_rounds": 2, "recovery_share": 0.25, "recovery_min_samples": 0}
+    )
     replies = federation.replies(Train, purpose="recovery")
     assert [r.client for r in replies] == [0, 1, 2, 0, 1, 2]
     retained = federation.check([CLASS])[0].retained

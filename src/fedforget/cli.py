@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -315,20 +316,16 @@ def demo(
 def _show(result: dict[str, Any], report: Path) -> None:
     """The audit's table on the terminal."""
     console = Console(highlight=False)
-    table = Table(title=f"Forgetting {result['target']} ({result['target_samples']} samples), in percent")
-    for column in (
-        "",
-        "test",
-        "target still\nas trained",
-        "+ 1 round",
-        "target as\ntrue class",
-        "retained",
-        "seconds",
-        "gradients",
-    ):
-        table.add_column(column, justify="left" if not column else "right")
+    title = (
+        f"Forgetting {result['target']} ({result['target_samples']} samples), in percent: test data;\n"
+        "the target as trained, after one further round, as its true class; retained data"
+    )
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    for column in ("test", "as\ntrained", "+ 1\nround", "as\ntrue", "retained", "seconds", "gradients"):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in result["rows"]:
-        name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} ({row['preset']})"
+        name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} {row['preset']}"
         if row["note"]:
             table.add_row(name, "diverged", *["–"] * 6)
             continue
@@ -336,7 +333,7 @@ def _show(result: dict[str, Any], report: Path) -> None:
         figures = [row["test_acc"], row["bd_acc"], later, row["true_acc"], row["retained_acc"]]
         seconds = "–" if row["seconds"] is None else f"{row['seconds']:.2f}"
         gradients = "–" if row["gradient_evaluations"] is None else f"{row['gradient_evaluations']:,.0f}"
-        table.add_row(name, *[_percent(value, "") for value in figures], seconds, gradients)
+        table.add_row(name, *["–" if value is None else f"{value:.1f}" for value in figures], seconds, gradients)
     console.print(table)
     for row in result["rows"]:
         for note in [row["note"], *row["notes"]]:
@@ -345,8 +342,8 @@ def _show(result: dict[str, Any], report: Path) -> None:
     console.print(f"Report: {report}", markup=False, soft_wrap=True)
 
 
-def _percent(value: float | None, unit: str = " %") -> str:
-    return "–" if value is None else f"{value:.2f}{unit}"
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} %"
 
 
 def _print(as_json: bool, values: dict[str, Any], lines: list[str]) -> None:

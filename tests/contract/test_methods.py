@@ -360,11 +360,8 @@ def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: Worl
 
 
 @every_method
-def test_a_client_may_withdraw_the_last_it_had(world: World, method: str, preset: str, request: pytest.FixtureRequest):
+def test_a_client_may_withdraw_the_last_it_had(world: World, method: str, preset: str):
     """It withdrew every other class before: now it keeps nothing, as if it had withdrawn altogether."""
-    if (method, preset) == ("fedaf", "recommended"):
-        reason = "what the client keeps is counted without what was served before (fedaf/method.py, _takes_everybodys)"
-        request.applymarker(pytest.mark.xfail(reason=reason, raises=InputError, strict=False))
     served = [ErasureRequest.of_class(0, label) for label in range(10) if label != 3]
     result = serve(world, method, preset, served=served)
     assert first_non_finite(result.state) is None

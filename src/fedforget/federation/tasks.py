@@ -50,7 +50,8 @@ class Task:
 class Train(Task):
     """Local training of one round: `epochs` of minibatch SGD on the client's data without what `exclude` names.
 
-    `share` < 1 trains on a seeded random part of it only (the recovery round after forgetting)."""
+    `share` < 1 trains on a seeded random part of it only (the recovery round after forgetting), though on no fewer than
+    `min_samples` where there are so many."""
 
     round: int
     epochs: int = 1
@@ -58,6 +59,7 @@ class Train(Task):
     momentum: float = 0.9
     batch_size: int = 64
     share: float = 1.0
+    min_samples: int = 0
     exclude: tuple[ErasureRequest, ...] = ()
     freeze_normalisation: bool = False
     purpose: str = "train"

@@ -44,8 +44,8 @@ def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) ->
     _, positions = client.positions(task.exclude)
     if task.share < 1.0 and len(positions):
         generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
-        keep = torch.randperm(len(positions), generator=generator)[: max(1, math.ceil(task.share * len(positions)))]
-        positions = positions[keep.sort().values]
+        count = max(1, math.ceil(task.share * len(positions)), task.min_samples)
+        positions = positions[torch.randperm(len(positions), generator=generator)[:count].sort().values]
     if len(positions) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 

@@ -43,6 +43,8 @@ SKETCH_KEY = "fedaf.sketch"
 """Under this name a federation's merged sketch travels beside the model."""
 TEACHER_KEY = "fedaf.teacher."
 """Under names that begin so, the reminded teacher's weights do."""
+SAMPLES_PER_ROW = 8
+"""Rows that leave a client are sums over at least so many samples on average."""
 
 
 def forgetting_loss(
@@ -233,7 +235,7 @@ class BuildSketch(Task):
         sketch = sketch_at_client(client, self)
         return Reply(
             client.index,
-            tensors={SKETCH_KEY: sketch.rows},
+            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, self.settings.sketch_rows - len(sketch.rows)))},
             numbers={"count": float(sketch.count)},
             gradient_evaluations=float(sketch.count),
             stored_bytes=sketch.bytes,
@@ -263,11 +265,14 @@ def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
     """Algorithm 2 on this client's data, at the weights its model has now."""
     settings = task.settings
     samples = sketch_samples(client, task)
-    dtype = torch.bfloat16 if settings.sketch_dtype == "bfloat16" else torch.float32
-    plan_sketch(client.model, settings.sketch_rows, dtype, client.device)
+    rows = settings.sketch_rows
+    if isinstance(task, BuildSketch):
+        # These rows leave the client, and a row over one sample would be that sample's gradient.
+        rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
+    plan_sketch(client.model, rows, settings.dtype, client.device)
     return build_sketch(
-        client.model, samples, client.inputs, rows=settings.sketch_rows, seed=derive_seed(task.seed, "sketch"),
-        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=dtype,
+        client.model, samples, client.inputs, rows=rows, seed=derive_seed(task.seed, "sketch"),
+        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
     )  # fmt: skip
 
 

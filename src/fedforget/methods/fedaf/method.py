@@ -24,6 +24,7 @@ from fedforget.federation.local import TargetSize
 from fedforget.federation.rounds import Schedule, participants, run_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
+from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
@@ -40,7 +41,9 @@ def forget_with_fedaf(
     """(the global model without the target, the curves of the forgetting)."""
     current = copy_state(state)
     exclude = (*served, *requests)
-    sizes = federation.check(requests)
+    sizes = federation.check(exclude)
+    if settings.preserver == "sketch":
+        plan_sketch(federation.model, settings.sketch_rows, settings.dtype, federation.device)
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)
@@ -166,6 +169,7 @@ def recovery_task(
 ) -> Train:
     """A round over `recovery_share` of the retained data."""
     return replace(
-        schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share, lr=settings.recovery_lr,
+        schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share,
+        min_samples=settings.recovery_min_samples, lr=settings.recovery_lr,
         momentum=settings.recovery_momentum, batch_size=settings.recovery_batch_size, purpose=purpose,
     )  # fmt: skip

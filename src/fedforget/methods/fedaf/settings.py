@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args, get_type_hints
 
+import torch
+
 from fedforget.errors import InputError
 
 
@@ -59,6 +61,8 @@ class FedAFSettings:
     recovery_rounds: int = 1
     recovery_share: float = 0.02
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
+    recovery_min_samples: int = 256
+    """But no fewer than so many of a client's samples, where it has them: a few batches, else little is recovered."""
     recovery_lr: float = 0.01
     recovery_momentum: float = 0.9
     recovery_batch_size: int = 64
@@ -67,6 +71,10 @@ class FedAFSettings:
     def sketch(self) -> tuple[object, ...]:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples, self.sketch_dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.bfloat16 if self.sketch_dtype == "bfloat16" else torch.float32
 
     @property
     def amnesia(self) -> FedAFSettings:
@@ -87,9 +95,8 @@ class FedAFSettings:
                 if isinstance(c, str)
             ]
             if isinstance(value, str) and value not in choices:
-                raise InputError(
-                    f"FedAF setting '{item.name}' is '{value}', but it must be one of {', '.join(choices)}."
-                )
+                need = f"one of {', '.join(choices)}" if choices else "a number"
+                raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be {need}.")
             if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
                 raise InputError(
                     f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger."
