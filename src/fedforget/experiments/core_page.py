@@ -57,7 +57,7 @@ def render_core(cells_path: Path, page: Path) -> None:
 
 def _provenance(cells: Sequence[Cell]) -> str:
     def values(name: str) -> str:
-        return ", ".join(sorted({str(c[name]) for c in cells}))
+        return " and ".join(sorted({str(c[name]) for c in cells}))
 
     return (
         f"Command: `python -m fedforget.experiments core`, rendered by `make results`. Date {values('date')}, commit "
@@ -173,7 +173,7 @@ def update_readme(cells_path: Path, readme: Path) -> None:
     poisoned = [c for c in main if c["poisoned"]]
     ours = [c for c in poisoned if _name(c) == "fedaf `recommended`"]
     table = (
-        f"Poisoned targets, classes 0, 3 and 7, seeds 0 to 2. {_provenance(cells)}\n\n"
+        f"Poisoned targets, classes 0, 3 and 7, seeds 0 to 2. {_provenance(poisoned)}\n\n"
         f"{_table(poisoned, README_COLUMNS)}\n\n{_poisoned_summary(poisoned)}"
     )
     now, later = ([c[name] for c in ours] for name in ("bd_acc", "bd_acc_after_round"))
