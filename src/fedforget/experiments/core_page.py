@@ -32,8 +32,8 @@ def render_core(cells_path: Path, page: Path) -> None:
         "Client 0 asks. Poisoned targets carry a white 5x5 patch and one flipped label; clean ones are as they are. "
         "Percentages; mean and standard deviation over the cells. Seconds are those of the whole request, from its "
         "arrival to the final global model: memory, sketch, forgetting and recovery.",
-        "The settings of `recommended` were chosen by hand on these same classes and seeds, over some 40 variants; other "
-        "seeds and classes have not been tried. Read the nine cells as a fit, not as a held-out test.",
+        "The settings of `recommended` were chosen by hand on these same classes and seeds, over some 40 variants; "
+        "other seeds and classes have not been tried. Read the nine cells as a fit, not as a held-out test.",
         "## Poisoned targets: classes 0, 3 and 7, seeds 0 to 2",
         _table(poisoned),
         _poisoned_summary(poisoned),
@@ -176,7 +176,8 @@ def update_readme(cells_path: Path, readme: Path) -> None:
     ours = [c for c in poisoned if _name(c) == "fedaf `recommended`"]
     table = (
         f"Poisoned targets, classes 0, 3 and 7, seeds 0 to 2. {_provenance(poisoned)}\n\n"
-        f"{_table(poisoned, README_COLUMNS)}\n\n{_poisoned_summary(poisoned)} `recommended` was tuned on these same cells."
+        f"{_table(poisoned, README_COLUMNS)}\n\n{_poisoned_summary(poisoned)} "
+        "`recommended` was tuned on these same cells."
     )
     now, later = ([c[name] for c in ours] for name in ("bd_acc", "bd_acc_after_round"))
     oracle = [c["bd_acc_after_round"] for c in poisoned if c["method"] == "retrain"]
