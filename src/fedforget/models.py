@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.errors import InputError
-from fedforget.seeds import derive_seed
+from fedforget.seeds import derive_generator, seeded_globally
 
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 
@@ -155,9 +155,8 @@ def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
 
     Works for any module: what has `reset_parameters` is reset first, then every parameter with two or more dimensions
     is drawn from U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
-    generator = torch.Generator().manual_seed(derive_seed(seed, "xavier"))
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(derive_seed(seed, "reset"))
+    generator = derive_generator(seed, "xavier")
+    with seeded_globally(torch.device("cpu"), seed, "reset"), torch.no_grad():
         renewed: set[int] = set()
         for module in model.modules():
             reset = getattr(module, "reset_parameters", None)

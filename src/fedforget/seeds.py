@@ -5,6 +5,8 @@ which draws were made before it. That is what makes a resumed run, another engin
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -28,3 +30,12 @@ def derive_seed(seed: int, *names: str | int) -> int:
 def derive_generator(seed: int, *names: str | int) -> torch.Generator:
     """A CPU generator for the purpose `names` under `seed` (see `derive_seed`)."""
     return torch.Generator().manual_seed(derive_seed(seed, *names))
+
+
+@contextmanager
+def seeded_globally(device: torch.device, seed: int, *names: str | int) -> Iterator[None]:
+    """For what draws from torch's global generator and nothing else (dropout, `reset_parameters`): inside, it is seeded
+    for the purpose `names`; afterwards it is as it was."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(seed, *names))
+        yield

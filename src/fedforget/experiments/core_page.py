@@ -22,9 +22,7 @@ COLUMNS: dict[str, str] = {
 def render_core(cells_path: Path, page: Path) -> None:
     """Write the page."""
     cells = read_cells(cells_path)
-    main = [c for c in cells if c["model"] == "cnn" and c["target"].startswith("class") and c["schedule"] == "default"]
-    poisoned = [c for c in main if c["poisoned"]]
-    clean = [c for c in main if not c["poisoned"]]
+    poisoned, clean = _main(cells, poisoned=True), _main(cells, poisoned=False)
     parts = [
         "# FedAF against Retrain on MNIST: the core result",
         _provenance(cells),
@@ -55,6 +53,12 @@ def render_core(cells_path: Path, page: Path) -> None:
         '"gone" looks like.',
     ]
     page.write_text("\n\n".join(parts) + "\n")
+
+
+def _main(cells: Sequence[Cell], *, poisoned: bool) -> list[Cell]:
+    """The nine cells of the CNN, class requests, default schedule."""
+    own = [c for c in cells if c["model"] == "cnn" and c["schedule"] == "default" and c["poisoned"] == poisoned]
+    return [c for c in own if c["target"].startswith("class")]
 
 
 def _provenance(cells: Sequence[Cell]) -> str:
@@ -171,8 +175,7 @@ README_COLUMNS = ("test_acc", "bd_acc", "bd_acc_after_round", "true_acc", "secon
 def update_readme(cells_path: Path, readme: Path) -> None:
     """The README's table of methods against Retrain, between its markers."""
     cells = read_cells(cells_path)
-    main = [c for c in cells if c["model"] == "cnn" and c["target"].startswith("class") and c["schedule"] == "default"]
-    poisoned = [c for c in main if c["poisoned"]]
+    poisoned = _main(cells, poisoned=True)
     ours = [c for c in poisoned if _name(c) == "fedaf `recommended`"]
     table = (
         f"Poisoned targets, classes 0, 3 and 7, seeds 0 to 2. {_provenance(poisoned)}\n\n"

@@ -102,7 +102,7 @@ class LocalFederation:
         return range(len(self._clients))
 
     def client(self, index: int) -> Client:
-        """One client with its private data: for tests and for the report's pictures, never for a method."""
+        """One client with its private data: for tests and benchmarks, never for a method."""
         if not 0 <= index < len(self._clients):
             raise InputError(
                 f"Client {index} does not exist; this federation has clients 0 to {len(self._clients) - 1}."

@@ -81,5 +81,5 @@ def train(
 
 
 def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureRequest]) -> Train:
-    """An ordinary round after the schedule's end, for durability: its draws are those of round `done` + 1."""
+    """An ordinary round after the schedule's end, for durability: with draws of its own."""
     return replace(schedule.train_task(done, exclude), purpose="further")

@@ -14,7 +14,7 @@ from fedforget.federation.captured import can_capture, captured_step, momentum_s
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import first_non_finite, state_of
-from fedforget.seeds import derive_generator, derive_seed
+from fedforget.seeds import derive_generator, seeded_globally
 
 _NORMALISERS = (nn.modules.batchnorm._NormBase,)
 """Every layer that keeps running statistics: batch and instance normalisation."""
@@ -84,8 +84,7 @@ def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, pos
     generator = _order(task, client)
     features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
     total = torch.zeros((), device=client.device)
-    with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
-        torch.manual_seed(derive_seed(task.seed, task.purpose, task.round, "client", client.index, "dropout"))
+    with seeded_globally(client.device, task.seed, task.purpose, task.round, "client", client.index, "dropout"):
         for _ in range(task.epochs):
             for order in minibatches(len(positions), task.batch_size, generator, client.device):
                 batch = positions[order]

@@ -37,7 +37,7 @@ from fedforget.methods.fedaf.sketch import Sketch, build_sketch
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
-from fedforget.seeds import derive_generator, derive_seed
+from fedforget.seeds import derive_generator, derive_seed, seeded_globally
 
 SKETCH_KEY = "fedaf.sketch"
 """Under this name a federation's merged sketch travels beside the model."""
@@ -89,7 +89,7 @@ class Forget(Task):
         preserver, lr, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
         unstable = self._unstable(preserver, lr)
-        with torch.random.fork_rng(devices=[client.device] if client.device.type == "cuda" else []):
+        with seeded_globally(client.device, self.seed, "forget", "client", client.index, "dropout"):
             curves = self._forget(client, target, memory, preserver, lr, unstable)
         forgotten = state_of(model)
         clock.stop("memory" if self.amnesia else "forgetting")
@@ -175,7 +175,6 @@ class Forget(Task):
         steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        torch.manual_seed(derive_seed(self.seed, "forget", "client", client.index, "dropout"))
         while len(learnt) < steps:
             for batch in minibatches(len(target), settings.batch_size, generator, client.device):
                 if len(learnt) == steps or self._stops(learnt):
