@@ -103,15 +103,17 @@ def test_the_numerics_run_on_a_bare_machine(hook: str):
 import torch
 from fedforget import *
 generator = torch.Generator().manual_seed(0)
-x, y = torch.randn(60, 5, generator=generator), torch.arange(60) % 3
+x, y = torch.randn(60, 1, 5, 5, generator=generator), torch.arange(60) % 3
 data = from_arrays(x, y, x[:9], y[:9])
-model = build_model("mlp", data.shape, 3, seed=0)
+model = build_model("cnn", data.shape, 3, seed=0)
 federation = LocalFederation(data, partition("iid", data.train.labels, 2, 0), model)
 schedule = Schedule(rounds=1, threads=1)
-before = train(federation, state_of(model), schedule)
+history = MemoryHistory()
+before = train(federation, state_of(model), schedule, history=history)
 request = ErasureRequest.of_class(0, 1)
 for method in METHODS:
-    measure(federation, forget(federation, before, request, schedule, method).state, [request], data.test)
+    result = forget(federation, before, request, schedule, method, history=history)
+    measure(federation, result.state, [request], data.test)
 try:
     load_dataset("digits")
 except InputError as error:
@@ -124,12 +126,31 @@ except InputError as error:
     )
 
 
+def test_an_experiment_runs_on_a_bare_machine(hook: str, tmp_path: Path):
+    """With data of one's own in the place of the digits, which come with scikit-learn."""
+    code = """
+import torch
+from fedforget import from_arrays
+from fedforget.experiments import scenario
+from fedforget.experiments.__main__ import main
+x, y = torch.randint(0, 255, (120, 1, 8, 8), dtype=torch.uint8), torch.arange(120) % 10
+scenario.load_dataset = lambda name: from_arrays(x, y, x[:20], y[:20])
+main()
+"""
+    words = ("reproduce", "time", "--quick", "--methods", "retrain,fedaf-c", "--threads", "1", "--out", str(tmp_path))
+    said = bare(hook, code, *words)
+    assert said.returncode == 0, said.stderr
+    assert "Running time of unlearning one class of one client" in said.stdout
+    assert "left" in said.stderr, "the time left, in plain lines"
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".json", ".jsonl", ".md", ".tex"]
+
+
 # Which part may import which: DESIGN.md, "Dependencies point one way".
 
 LAYERS: dict[str, int] = {
-    "errors": 0, "seeds": 1, "params": 2, "requests": 2, "models": 2, "data": 2,
+    "errors": 0, "seeds": 1, "files": 1, "params": 2, "requests": 2, "models": 2, "data": 2,
     "federation": 3, "flower": 4, "methods": 4, "audit": 5, "experiments": 6, "ledger": 6,
-    "report": 7, "runs": 7, "console": 8, "pipeline": 8, "cli": 9,
+    "report": 7, "runs": 7, "console": 8, "pipeline": 8, "cli": 9, "cli_reproduce": 9,
 }  # fmt: skip
 
 

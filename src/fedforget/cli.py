@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from typer.core import TyperGroup
 
+from fedforget.cli_reproduce import reproduce
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
@@ -49,6 +50,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+HISTORY_INTERVAL = 2
+"""What --history keeps: every second round, as FedEraser does, unless the configuration has a `history_interval`."""
+app.command()(reproduce)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
 FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")]
@@ -91,6 +95,9 @@ def train(
     backdoor: Annotated[
         str | None, typer.Option(help="Poison a target: client=0,class=3[,size=5][,corner=bottom-right][,margin=1].")
     ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep the clients' models of every second round (for federaser).")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -102,7 +109,7 @@ def train(
             "rounds": rounds, "epochs": epochs, "lr": lr, "momentum": momentum, "batch_size": batch_size,
             "seed": seed, "threads": threads,
         },
-        "backdoor": backdoor,
+        "backdoor": backdoor, "history": history,
     }  # fmt: skip
     run_config = None if resume else _config(config, given)
     with _progress(as_json) as progress:
@@ -133,7 +140,9 @@ def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
     poison = given["backdoor"] or poison
     if poison is not None and not isinstance(poison, str):
         raise InputError(f"In {path}, 'backdoor' must be text such as \"client=0,class=3\".")
-    values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor") and v is not None}
+    values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor", "history") and v is not None}
+    if given["history"]:
+        values.setdefault("history_interval", HISTORY_INTERVAL)
     config = RunConfig.from_json({**values, "schedule": schedule})
     return replace(config, backdoor=_backdoor(poison, config)) if poison else config
 

@@ -19,7 +19,7 @@ from fedforget.federation.evaluation import evaluate
 from fedforget.federation.local import Federation, LocalFederation, TargetSize, thread_count
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods import METHODS, Forgetting, forget, method_settings
+from fedforget.methods import METHODS, Forgetting, check_history, forget, method_settings
 from fedforget.params import State, state_of
 from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
@@ -70,7 +70,7 @@ def train_run(
         for round in range(run.rounds_done, schedule.rounds):
             state = _serve_queue(run, federation, state)
             served = run.served
-            state = run_round(watched, state, schedule.train_task(round, served))
+            state = run_round(watched, state, schedule.train_task(round, served), run.history)
             run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
             run.save_round(round + 1, state, served)
     _serve_late(run, federation, progress)
@@ -94,8 +94,9 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
         if fresh:
             try:
                 result = forget(
-                    federation, state, fresh, run.config.schedule, method, preset, served=run.served, **overrides
-                )
+                    federation, state, fresh, run.config.schedule, method, preset,
+                    served=run.served, history=run.history, **overrides,
+                )  # fmt: skip
             except FedForgetError as error:
                 # The request fails, not the run: it leaves the queue, and training can go on without it.
                 if isinstance(error, DivergedError):
@@ -153,6 +154,7 @@ def forget_run(
     preset, _ = method_settings(method, preset, **overrides)
     federation = run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
+    check_history(method, run.history)
     if run.finished:
         return _branch(run, federation, tuple(requests), method, preset, progress, overrides)
     gone = [request for request in requests if request in run.served]
@@ -193,7 +195,7 @@ def _branch(
     try:
         result = forget(
             watched, run.load_model(), requests, schedule, method, preset,
-            served=run.served, checkpoints=store, **overrides,
+            served=run.served, checkpoints=store, history=run.history, **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)

@@ -4,6 +4,7 @@
       run.json                       what was asked for: data, clients, network, schedule, seed, backdoor
       state.json                     where training stands: rounds done, requests served, checksum of each model file
       checkpoints/round-003.safetensors
+      history/round-002.json         where it is kept: checksums of history/round-002/{sent,client-000}.safetensors
       metrics.jsonl                  one line for each round
       queue/ID.json                  requests that arrived while training was running
       forgotten/METHOD-PRESET-ID/    a model that forgot: model.safetensors and result.json
@@ -13,10 +14,8 @@ Files are written beside their place and renamed, so an interruption leaves the 
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
@@ -31,6 +30,7 @@ from fedforget.data.partition import partition
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
+from fedforget.files import write_bytes, write_json, write_text, writing
 from fedforget.models import build_model
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
@@ -50,12 +50,14 @@ class RunConfig:
     backdoor: Backdoor | None = None
     train_limit: int | None = None
     """Use only the first so many training samples."""
+    history_interval: int | None = None
+    """Keep the clients' models of every so-many-th round, for methods that need them. None: keep none."""
 
     def __post_init__(self) -> None:
         for name in ("dataset", "partition", "model"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"Run setting '{name}' is {getattr(self, name)!r}, but it must be a name.")
-        for name, optional in (("clients", False), ("train_limit", True)):
+        for name, optional in (("clients", False), ("train_limit", True), ("history_interval", True)):
             value = getattr(self, name)
             if not (optional and value is None) and (not isinstance(value, int) or value < 1):
                 raise InputError(f"Run setting '{name}' is {value!r}, but it must be a whole number, 1 or larger.")
@@ -69,6 +71,7 @@ class RunConfig:
             "schedule": asdict(self.schedule),
             "backdoor": None if self.backdoor is None else self.backdoor.to_json(),
             "train_limit": self.train_limit,
+            "history_interval": self.history_interval,
         }
 
     @classmethod
@@ -83,7 +86,7 @@ class RunConfig:
         return cls(
             **{
                 name: values[name]
-                for name in ("dataset", "clients", "partition", "model", "train_limit")
+                for name in ("dataset", "clients", "partition", "model", "train_limit", "history_interval")
                 if name in values
             },
             schedule=Schedule(**values.get("schedule", {})),
@@ -199,6 +202,12 @@ class Run:
         state = self.state
         return load_model(self.folder / state["model"], state["sha256"])
 
+    @property
+    def history(self) -> FolderHistory | None:
+        """What was kept of the rounds done so far, or None where none are kept."""
+        interval = self.config.history_interval
+        return None if interval is None else FolderHistory(self.folder / "history", interval, self.rounds_done)
+
     def add_metrics(self, values: Mapping[str, Any]) -> None:
         """One line for a round; a line of the same round from before an interruption is replaced."""
         lines = [line for line in self.metrics() if line["round"] < values["round"]]
@@ -235,6 +244,64 @@ class Run:
             yield True
 
 
+class FolderHistory:
+    """A history (`federation.history`) in a folder. A round's note is renamed into place last, so a round that was
+    interrupted has none; the first `rounds_done` rounds must be whole."""
+
+    def __init__(self, folder: Path, interval: int, rounds_done: int) -> None:
+        self.folder, self.interval = Path(folder), interval
+        self.rounds: Sequence[int] = range(0, rounds_done, interval)
+        self._sums: dict[str, str] = {}
+
+    @property
+    def bytes(self) -> int:
+        return sum(self._path(round, name).stat().st_size for round in self.rounds for name in self._note(round))
+
+    def check(self) -> None:
+        for round in self.rounds:
+            for name in self._note(round):
+                self._load(round, name)
+
+    def sent(self, round: int) -> State:
+        return self._load(round, "sent")
+
+    def returned(self, round: int) -> Iterator[tuple[int, State]]:
+        for name in self._note(round):
+            if name != "sent":
+                yield int(name.removeprefix("client-")), self._load(round, name)
+
+    def begin(self, round: int, state: Mapping[str, Tensor]) -> None:
+        with writing():
+            self._path(round, "sent").parent.mkdir(parents=True, exist_ok=True)
+            self._note_path(round).unlink(missing_ok=True)
+        self._sums = {"sent": save_model(self._path(round, "sent"), state)}
+
+    def add(self, round: int, client: int, state: Mapping[str, Tensor]) -> None:
+        name = f"client-{client:03d}"
+        self._sums[name] = save_model(self._path(round, name), state)
+
+    def finish(self, round: int) -> None:
+        write_sealed(self._note_path(round), {"round": round, "sha256": self._sums})
+
+    def _note_path(self, round: int) -> Path:
+        return self.folder / f"round-{round:03d}.json"
+
+    def _path(self, round: int, name: str) -> Path:
+        return self.folder / f"round-{round:03d}" / f"{name}.safetensors"
+
+    def _load(self, round: int, name: str) -> State:
+        return load_model(self._path(round, name), self._note(round)[name])
+
+    def _note(self, round: int) -> dict[str, str]:
+        path = self._note_path(round)
+        if not path.exists():
+            raise InputError(f"The history of round {round} is missing ({path}); restore it from a backup.")
+        try:
+            return dict(read_sealed(path)["sha256"])
+        except (ValueError, KeyError):
+            raise InputError(f"{path} is damaged and cannot be read; restore it from a backup.") from None
+
+
 def save_model(path: Path, state: Mapping[str, Tensor]) -> str:
     """Write a model as safetensors; its SHA-256."""
     from safetensors.torch import save
@@ -256,43 +323,6 @@ def load_model(path: Path, sha256: str) -> State:
             f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again."
         )
     return load(data)
-
-
-@contextmanager
-def writing() -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into one sentence."""
-    try:
-        yield
-    except OSError as error:
-        where = f" at {error.filename}" if error.filename else ""
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"There is no space left on the disk{where}; free some and run the same command again."
-            ) from None
-        raise InputError(f"Cannot write{where}: {error.strerror}.") from None
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write atomically: into a file beside it, flushed to disk, then renamed."""
-    part = path.with_name(path.name + ".part")
-    with writing():
-        try:
-            with open(part, "wb") as handle:
-                handle.write(data)
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-
-
-def write_text(path: Path, text: str) -> None:
-    write_bytes(path, text.encode())
-
-
-def write_json(path: Path, values: Any) -> None:
-    write_text(path, json.dumps(values, indent=1) + "\n")
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:

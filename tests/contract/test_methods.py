@@ -16,9 +16,11 @@ from fedforget import Backdoor, Dataset, LocalFederation, Schedule, Trigger, bui
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
+from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import TargetSize
 from fedforget.federation.tasks import Reply, Task, Train
-from fedforget.methods import METHODS, Forgetting, forget, method_settings
+from fedforget.methods import METHODS, Forgetting, method_settings
+from fedforget.methods import forget as forget_without_history
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, copy_state, digest, first_non_finite, state_bytes, state_of
 from fedforget.requests import ErasureRequest
@@ -31,10 +33,17 @@ BACKDOOR = Backdoor(CLASS, Trigger(size=2, margin=0), flipped_label=8)
 
 
 class Recording:
-    """A federation that writes down every task and every reply; `change` may tamper with a reply on its way."""
+    """A federation that writes down every task and every reply; `change` may tamper with a reply on its way.
+    `history` is what was kept of its training."""
 
-    def __init__(self, federation: LocalFederation, change: Callable[[Reply], Reply] = lambda reply: reply) -> None:
+    def __init__(
+        self,
+        federation: LocalFederation,
+        change: Callable[[Reply], Reply] = lambda reply: reply,
+        history: MemoryHistory | None = None,
+    ) -> None:
         self._federation, self._change = federation, change
+        self.history = history
         self.model, self.classes = federation.model, federation.classes
         self.normalisation, self.device = federation.normalisation, federation.device
         self.asked: list[tuple[Task, int]] = []
@@ -62,12 +71,14 @@ class World:
     dataset: Dataset
     parts: list[Tensor]
     before: State
+    history: MemoryHistory
 
     def federation(
         self, parts: Sequence[Tensor] | None = None, change: Callable[[Reply], Reply] = lambda reply: reply
     ) -> Recording:
         model = build_model("cnn", self.dataset.shape, len(self.dataset.classes), SCHEDULE.seed)
-        return Recording(LocalFederation(self.dataset, parts or self.parts, model, backdoors=[BACKDOOR]), change)
+        federation = LocalFederation(self.dataset, parts or self.parts, model, backdoors=[BACKDOOR])
+        return Recording(federation, change, self.history)
 
     def ids(self, client: int, count: int) -> list[int]:
         return self.dataset.train.ids[self.parts[client]][:count].tolist()
@@ -81,7 +92,9 @@ def world() -> World:
     parts[2] = parts[2][dataset.train.labels[parts[2]] != 3]
     model = build_model("cnn", dataset.shape, len(dataset.classes), SCHEDULE.seed)
     federation = LocalFederation(dataset, parts, model, backdoors=[BACKDOOR])
-    return World(dataset, parts, train(federation, state_of(model), replace(SCHEDULE, rounds=6)))
+    history = MemoryHistory()
+    before = train(federation, state_of(model), replace(SCHEDULE, rounds=6), history=history)
+    return World(dataset, parts, before, history)
 
 
 def targets(world: World) -> dict[str, list[ErasureRequest]]:
@@ -100,6 +113,23 @@ def targets(world: World) -> dict[str, list[ErasureRequest]]:
 TARGETS = ["class", "samples", "one sample", "client", "two clients", "a class and a client", "two of one client"]
 
 
+NOT_SERVED: dict[str, dict[str, str]] = {
+    "cdp": dict.fromkeys(
+        ("samples", "one sample", "client", "a class and a client", "two of one client"),
+        "CDP prunes the channels of a class, and ",
+    ),
+}
+"""The kinds of target that a method refuses, with a part of its sentence. What is not here must be served."""
+
+WITHOUT_ROUNDS = {"sga"}
+"""The methods whose work is all done at the target's client: no retained data is trained on."""
+
+
+def forget(federation: Recording, *words: Any, **more: Any) -> Forgetting:
+    """`forget`, with the history for the methods that need one."""
+    return forget_without_history(federation, *words, **{"history": federation.history, **more})
+
+
 def serve(world: World, method: str, preset: str, **more: Any) -> Forgetting:
     return forget(more.pop("federation", None) or world.federation(), world.before, CLASS,
                   more.pop("schedule", SCHEDULE), method, preset, **more)  # fmt: skip
@@ -107,6 +137,10 @@ def serve(world: World, method: str, preset: str, **more: Any) -> Forgetting:
 
 def test_the_target_kinds_are_all_there(world: World):
     assert list(targets(world)) == TARGETS
+
+
+def test_a_refusal_names_a_kind_that_exists():
+    assert all(set(kinds) <= set(TARGETS) for kinds in NOT_SERVED.values())
 
 
 @every_method
@@ -144,9 +178,16 @@ def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, met
 
 @every_method
 @pytest.mark.parametrize("kind", TARGETS)
-def test_every_kind_of_target_is_served(world: World, method: str, preset: str, kind: str):
+def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World, method: str, preset: str, kind: str):
     requests = targets(world)[kind]
-    result = forget(world.federation(), world.before, requests, SCHEDULE, method, preset)
+    federation = world.federation()
+    if kind in NOT_SERVED.get(method, {}):
+        with pytest.raises(InputError) as refusal:
+            forget(federation, world.before, requests, SCHEDULE, method, preset)
+        assert NOT_SERVED[method][kind] in str(refusal.value)
+        assert federation.asked == []
+        return
+    result = forget(federation, world.before, requests, SCHEDULE, method, preset)
     shapes = {name: (t.shape, t.dtype) for name, t in world.before.items()}
     assert {name: (t.shape, t.dtype) for name, t in result.state.items()} == shapes
     assert first_non_finite(result.state) is None
@@ -240,6 +281,21 @@ def test_unknown_settings_are_refused(method: str, preset: str, overrides: dict[
     assert str(refusal.value).startswith(f"Method '{method}' {sentence}; it has ")
 
 
+@pytest.mark.parametrize("method", [name for name, row in METHODS.items() if row.needs_history])
+def test_without_a_history_a_method_that_needs_one_is_refused(world: World, method: str):
+    federation = world.federation()
+    sentences = {
+        None: f"Method '{method}' needs the clients' models of training, but none were kept; train again with --history"
+        " (in Python: train(..., history=MemoryHistory())).",
+        MemoryHistory(): f"Method '{method}' needs kept rounds of training, but none is done yet; ask again after one.",
+    }
+    for history, sentence in sentences.items():
+        with pytest.raises(InputError) as refusal:
+            forget(federation, world.before, CLASS, SCHEDULE, method, history=history)
+        assert str(refusal.value) == sentence
+    assert federation.asked == []
+
+
 def test_unknown_methods_and_presets_are_refused(world: World):
     federation = world.federation()
     with pytest.raises(InputError, match=r"^Method 'fedof' is unknown; choose one of retrain, fedaf,"):
@@ -296,6 +352,8 @@ def test_training_that_diverges_stops_retrain(world: World):
 @every_method
 @pytest.mark.parametrize("kind", ["class", "client", "two clients"])
 def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
+    if kind in NOT_SERVED.get(method, {}):
+        pytest.skip("this kind of target is refused")
     federation = world.federation()
     start = time.perf_counter()
     cost = forget(federation, world.before, targets(world)[kind], SCHEDULE, method, preset).cost
@@ -308,7 +366,8 @@ def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
     received = sum(state_bytes(reply.tensors) + 8 * n for reply, n in zip(federation.replies, numbers, strict=True))
     assert cost.bytes == received + sum(sent for _, sent in federation.asked)
     assert cost.bytes > 2 * state_bytes(world.before), "a model goes out and a model comes back at least once"
-    assert cost.stored_bytes == max(reply.stored_bytes for reply in federation.replies)
+    kept = world.history.bytes if METHODS[method].needs_history else 0
+    assert cost.stored_bytes == max(kept, *(reply.stored_bytes for reply in federation.replies))
     assert cost.peak_bytes >= 0
     as_json = cost.to_json()
     assert as_json["seconds"] == pytest.approx(sum(as_json["seconds_by_stage"].values()))
@@ -322,7 +381,7 @@ def test_every_round_leaves_out_the_target_and_what_went_before(world: World, me
     serve(world, method, preset, federation=federation, served=served)
     rounds = [(task, reply) for (task, _), reply in zip(federation.asked, federation.replies, strict=True)
               if isinstance(task, Train)]  # fmt: skip
-    assert rounds, "no method does without any training here"
+    assert bool(rounds) == (method not in WITHOUT_ROUNDS)
     for task, reply in rounds:
         assert set(task.exclude) == {*served, CLASS}
         assert reply.client != 3

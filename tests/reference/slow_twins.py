@@ -9,6 +9,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -212,3 +213,63 @@ def federated_average(states: Sequence[Mapping[str, Tensor]], samples: Sequence[
         else:
             result[name] = [max(c) for c in columns]
     return result
+
+
+# Other methods, on plain lists of numbers
+
+
+def length(v: Sequence[float]) -> float:
+    return math.sqrt(sum(x * x for x in v))
+
+
+def dot(u: Sequence[float], v: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(u, v, strict=True))
+
+
+def nearest_in_ball(point: Sequence[float], centre: Sequence[float], radius: float) -> list[float]:
+    """PGD: the point itself inside the ball; outside, where the line to the centre meets the sphere."""
+    away = [p - c for p, c in zip(point, centre, strict=True)]
+    if length(away) <= radius:
+        return list(point)
+    return [c + radius * a / length(away) for c, a in zip(centre, away, strict=True)]
+
+
+def calibrated(old: Sequence[float], new: Sequence[float]) -> list[float]:
+    """FedEraser: ||old|| new / ||new||."""
+    return [length(old) * x / length(new) for x in new]
+
+
+def without_components(v: Sequence[float], rows: Sequence[Sequence[float]]) -> list[float]:
+    """FedOSD: v less its part in the span of the rows, by Gram and Schmidt, at v's own length."""
+    basis: list[list[float]] = []
+    for row in rows:
+        rest = list(row)
+        for b in basis:
+            along = dot(rest, b)
+            rest = [x - along * y for x, y in zip(rest, b, strict=True)]
+        if length(rest) > 1e-9 * length(row):
+            basis.append([x / length(rest) for x in rest])
+    left = list(v)
+    for b in basis:
+        along = dot(left, b)
+        left = [x - along * y for x, y in zip(left, b, strict=True)]
+    return [x * length(v) / length(left) for x in left]
+
+
+def kl_divergence(p: Sequence[float], q: Sequence[float]) -> float:
+    return sum(a * math.log(a / b) for a, b in zip(p, q, strict=True) if a > 0)
+
+
+# The best rows of a given rank
+
+
+def principal_rows(j: Tensor, rows: int) -> Tensor:
+    """diag(w) V^T, cut after `rows` lines, from numpy's singular value decomposition of the whole of J."""
+    _, w, vt = np.linalg.svd(j.numpy(), full_matrices=False)
+    return torch.from_numpy(np.diag(w[:rows]) @ vt[:rows])
+
+
+def spectral_error(j: Tensor, rows: Tensor) -> float:
+    """||J^T J - rows^T rows|| / ||J^T J|| from the m x m matrices themselves."""
+    whole, kept = gram(j), gram(rows)
+    return float(np.linalg.norm((whole - kept).numpy(), 2) / np.linalg.norm(whole.numpy(), 2))

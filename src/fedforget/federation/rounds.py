@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
+from fedforget.federation.history import History, recorded
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Train
 from fedforget.params import State, copy_state
@@ -57,9 +58,13 @@ def participants(federation: Federation, exclude: Sequence[ErasureRequest]) -> l
     return [client for client in federation.clients if client not in gone]
 
 
-def run_round(federation: Federation, state: Mapping[str, Tensor], task: Train) -> State:
-    """One round: every participant trains `task` from `state`, the server averages (Eq. 2)."""
-    return average(federation.ask(task, state, participants(federation, task.exclude)))
+def run_round(
+    federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
+) -> State:
+    """One round: every participant trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps
+    what was sent and what came back."""
+    replies = federation.ask(task, state, participants(federation, task.exclude))
+    return average(recorded(replies, history, task.round, state))
 
 
 def train(
@@ -70,11 +75,13 @@ def train(
     start: int = 0,
     exclude: Sequence[ErasureRequest] = (),
     on_round: Callable[[int, State], None] | None = None,
+    history: History | None = None,
 ) -> State:
-    """Rounds `start` to `schedule.rounds` - 1. `on_round(done, state)` is called after each, to save and to show."""
+    """Rounds `start` to `schedule.rounds` - 1. `on_round(done, state)` is called after each, to save and to show;
+    `history` keeps the clients' models for a method that needs them."""
     current = copy_state(state)
     for round in range(start, schedule.rounds):
-        current = run_round(federation, current, schedule.train_task(round, exclude))
+        current = run_round(federation, current, schedule.train_task(round, exclude), history)
         if on_round is not None:
             on_round(round + 1, current)
     return current
@@ -83,3 +90,17 @@ def train(
 def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureRequest]) -> Train:
     """An ordinary round after the schedule's end, for durability: with draws of its own."""
     return replace(schedule.train_task(done, exclude), purpose="further")
+
+
+def recover(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    schedule: Schedule,
+    rounds: int,
+    exclude: Sequence[ErasureRequest],
+) -> State:
+    """Ordinary rounds after forgetting, on the retained data alone, with draws of their own."""
+    current = copy_state(state)
+    for round in range(rounds):
+        current = run_round(federation, current, replace(schedule.train_task(round, exclude), purpose="recovery"))
+    return current

@@ -19,10 +19,17 @@ from torch import Tensor
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.history import History
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.methods import cdp, frr, sga
 from fedforget.methods.fedaf.method import forget_with_fedaf
 from fedforget.methods.fedaf.settings import CONVENTIONAL, PAPER, RECOMMENDED
+from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
+from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
+from fedforget.methods.fedquit import FedQUITSettings, forget_with_fedquit
+from fedforget.methods.negation import NegationSettings, forget_by_negation
+from fedforget.methods.pgd import PGDSettings, forget_with_pgd
 from fedforget.methods.retrain import RetrainSettings, retrain
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
@@ -39,6 +46,8 @@ class Method:
     summary: str
     resumable: bool = False
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
+    needs_history: bool = False
+    """Whether the function takes `history`, the clients' models that were kept in training."""
 
 
 METHODS: dict[str, Method] = {
@@ -47,6 +56,24 @@ METHODS: dict[str, Method] = {
         forget_with_fedaf, {"recommended": RECOMMENDED, "paper": PAPER}, "overwrite the target with new memories"
     ),
     "fedaf-c": Method(forget_with_fedaf, {"default": CONVENTIONAL}, "new memories without the knowledge preserver"),
+    "frr": Method(
+        frr.retrain_rapidly,
+        {"paper": frr.PAPER, "code": frr.CODE},
+        "train afresh in second-order steps",
+        resumable=True,
+    ),
+    "sga": Method(sga.ascend, {"ewc": sga.EWC, "plain": sga.PLAIN}, "climb the target's loss"),
+    "cdp": Method(cdp.prune_and_tune, {"paper": cdp.PAPER, "code": cdp.CODE}, "prune the channels that know the class"),
+    "pgd": Method(forget_with_pgd, {"default": PGDSettings()}, "climb the target's loss near the others' mean"),
+    "federaser": Method(
+        forget_with_federaser,
+        {"default": FedEraserSettings()},
+        "go through the kept rounds again without the target",
+        needs_history=True,
+    ),
+    "fedquit": Method(forget_with_fedquit, {"default": FedQUITSettings()}, "imitate oneself without the trained label"),
+    "fedosd": Method(forget_with_fedosd, {"default": FedOSDSettings()}, "forget across the retained gradients"),
+    "not": Method(forget_by_negation, {"default": NegationSettings()}, "negate the first layer and train on"),
 }
 
 
@@ -102,6 +129,20 @@ def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None
             raise InputError(f"Setting '{name}' of '{method}' is {shown}, but it must be {' or '.join(allowed)}.")
 
 
+def check_history(method: str, history: History | None) -> None:
+    """Refuse a method that needs the clients' models of training where none were kept, or not all are there."""
+    if not METHODS[method].needs_history:
+        return
+    if history is None:
+        raise InputError(
+            f"Method '{method}' needs the clients' models of training, but none were kept; "
+            "train again with --history (in Python: train(..., history=MemoryHistory()))."
+        )
+    if not history.rounds:
+        raise InputError(f"Method '{method}' needs kept rounds of training, but none is done yet; ask again after one.")
+    history.check()
+
+
 def forget(
     federation: Federation,
     state: Mapping[str, Tensor],
@@ -112,11 +153,13 @@ def forget(
     *,
     served: Sequence[ErasureRequest] = (),
     checkpoints: CheckpointStore | None = None,
+    history: History | None = None,
     **overrides: Any,
 ) -> Forgetting:
     """Make the global model `state` forget the target of `requests`.
 
-    `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away.
+    `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away;
+    `history` is what was kept of training, for the methods that need it.
     Everything is checked before any work, and `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
@@ -126,10 +169,14 @@ def forget(
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
+    check_history(method, history)
     meter = Meter(federation)
     extra: dict[str, Any] = {}
     if checkpoints is not None and METHODS[method].resumable:
         extra["checkpoints"] = Checkpoints(checkpoints, meter)
+    if history is not None and METHODS[method].needs_history:
+        extra["history"] = history
+        meter.cost.stored_bytes = history.bytes
     with meter.measured():
         forgotten, curves = METHODS[method].run(meter, copy_state(state), asked, settings, schedule, served, **extra)
     broken = first_non_finite(forgotten)

@@ -7,7 +7,7 @@ the batch size and not by a constant factor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,33 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedforget.data.samples import Samples
 from fedforget.methods.fedaf.sketch import RowLabels, hash_uniforms, row_losses
 from fedforget.params import trainable
+
+
+def per_sample_gradients(
+    model: nn.Module,
+    samples: Samples,
+    inputs: Callable[[Tensor], Tensor],
+    *,
+    labels: RowLabels = "sampled",
+    seed: int = 0,
+    batch_size: int = 32,
+) -> Iterator[dict[str, Tensor]]:
+    """The rows of J, `batch_size` samples at a time: for each parameter, the gradients [b, *shape] of `row_losses` at
+    the model's weights, in evaluation mode."""
+    model.eval()
+    parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
+    device = next(iter(parameters.values())).device
+    uniforms = hash_uniforms(samples.ids, seed)
+
+    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        logits = functional_call(model, values, (x[None],))
+        return row_losses(logits, y[None], u[None], labels)[0]
+
+    per_sample = vmap(grad(loss), in_dims=(None, 0, 0, 0))
+    for batch in torch.arange(len(samples)).split(batch_size):
+        x = inputs(samples.features[batch.to(samples.features.device)])
+        with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
+            yield per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
 
 
 def fisher_diagonal(
@@ -29,21 +56,8 @@ def fisher_diagonal(
     batch_size: int = 32,
 ) -> Tensor:
     """F as one flat vector of length m, at the model's weights, in evaluation mode (see `row_losses` for `labels`)."""
-    model.eval()
-    parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
-    device = next(iter(parameters.values())).device
-    uniforms = hash_uniforms(samples.ids, seed)
-
-    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, u: Tensor) -> Tensor:
-        logits = functional_call(model, values, (x[None],))
-        return row_losses(logits, y[None], u[None], labels)[0]
-
-    per_sample = vmap(grad(loss), in_dims=(None, 0, 0, 0))
     total: Tensor | None = None
-    for batch in torch.arange(len(samples)).split(batch_size):
-        x = inputs(samples.features[batch.to(samples.features.device)])
-        with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
-            gradients = per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
+    for gradients in per_sample_gradients(model, samples, inputs, labels=labels, seed=seed, batch_size=batch_size):
         squares = torch.cat([g.square().sum(dim=0).reshape(-1) for g in gradients.values()])
         total = squares if total is None else total + squares
     assert total is not None

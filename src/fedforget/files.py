@@ -1,0 +1,50 @@
+"""Files are written beside their place and renamed: an interruption leaves the old one or the new one, never half."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import InputError
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        where = f" at {error.filename}" if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(
+                f"There is no space left on the disk{where}; free some and run the same command again."
+            ) from None
+        raise InputError(f"Cannot write{where}: {error.strerror}.") from None
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write atomically: into a file beside it, flushed to disk, then renamed."""
+    part = path.with_name(path.name + ".part")
+    with writing():
+        try:
+            with open(part, "wb") as handle:
+                handle.write(data)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, values: Any) -> None:
+    write_text(path, json.dumps(values, indent=1) + "\n")

@@ -1,0 +1,53 @@
+"""What several methods look at in the same way: settings, targets, and replies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedforget.errors import DivergedError, InputError
+from fedforget.federation.client import Client
+from fedforget.federation.local import Federation
+from fedforget.federation.tasks import Reply
+from fedforget.params import State, first_non_finite
+from fedforget.requests import ErasureRequest
+
+
+def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:
+    """Refuse settings that are no finite number, 0 or larger; those named in `above_zero` must not be 0 either."""
+    for item in fields(settings):
+        value = getattr(settings, item.name)
+        if not isinstance(value, int | float):
+            continue
+        if not math.isfinite(value) or value < 0 or (value == 0 and item.name in above_zero):
+            need = "above 0" if item.name in above_zero else "0 or larger"
+            raise InputError(f"{method} setting '{item.name}' is {value}, but it must be a finite number {need}.")
+
+
+def check_targets(federation: Federation, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> None:
+    """Refuse, before any work, a client that asks for nothing but what it withdrew before."""
+    if not served:
+        return
+    before, after = federation.check(served), federation.check((*served, *requests))
+    for client in sorted({request.client for request in requests}):
+        if client in before and after[client].target == before[client].target:
+            raise InputError(f"Client {client} withdrew all of that before; there is nothing left to forget.")
+
+
+def target_positions(client: Client, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> Tensor:
+    """Where R lies among the client's samples, without what it withdrew before."""
+    target, withdrawn = client.positions(requests)[0], client.positions(served)[0]
+    return target[~torch.isin(target, withdrawn)]
+
+
+def finite(reply: Reply, method: str) -> State:
+    """The reply's tensors; one that is not finite stops the method by name."""
+    broken = first_non_finite(reply.tensors)
+    if broken is not None:
+        raise DivergedError(method, f"client {reply.client} sent a '{broken}' that is not finite.")
+    return reply.tensors
