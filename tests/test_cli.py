@@ -442,7 +442,7 @@ def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained:
     monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 2**20)
     before = files(trained)
     sentence = refused(fedforget("forget", trained, "--client", "0", "--class", held(0)[0]))
-    assert sentence.startswith("A sketch of 50 rows for 14,538 parameters needs 0.00 GiB")
+    assert sentence.startswith("A sketch of 75 rows for 14,538 parameters needs 0.00 GiB")
     assert "use 14 rows or fewer, or store it as bfloat16." in sentence
     assert files(trained) == before
 

@@ -19,8 +19,16 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import METHODS, Forgetting, forget, method_settings
 from fedforget.methods.fedaf import forgetting
+from fedforget.methods.fedaf import settings as settings_module
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
-from fedforget.methods.fedaf.settings import CONVENTIONAL, PAPER, RECOMMENDED, FedAFSettings
+from fedforget.methods.fedaf.settings import (
+    BY_SIZE,
+    CONVENTIONAL,
+    LARGE_NETWORK,
+    PAPER,
+    RECOMMENDED,
+    FedAFSettings,
+)
 from fedforget.models import build_model, xavier_initialise
 from fedforget.params import State, copy_state, digest, state_of
 from fedforget.requests import ErasureRequest
@@ -192,7 +200,7 @@ def test_a_class_request_is_sketched_at_the_client():
     serve(federation, before, **DIRECT)
     assert federation.replies(BuildSketch) == []
     (reply,) = federation.replies(Forget)
-    assert reply.stored_bytes == 50 * sum(p.numel() for p in network().parameters()) * 4
+    assert reply.stored_bytes == 75 * sum(p.numel() for p in network().parameters()) * 4
     assert reply.seconds.keys() == {"memory", "sketch", "forgetting"}
 
 
@@ -262,7 +270,7 @@ def test_a_kept_sketch_of_another_model_is_not_used(monkeypatch: pytest.MonkeyPa
     built = []
     build = forgetting.build_sketch
     monkeypatch.setattr(forgetting, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
-    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.amnesia, amnesia=True)
+    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.for_network(1).amnesia, amnesia=True)
     list(federation.ask(task, before, [0]))
     other = {name: tensor + 0.01 for name, tensor in before.items()}
     list(federation.ask(task, other, [0]))
@@ -406,14 +414,45 @@ def test_the_presets_are_what_is_documented():
     }  # fmt: skip
     assert {name: getattr(RECOMMENDED, name) for name in recommended} == recommended
     assert RECOMMENDED.aggregation in ("replace", "scaled")
-    assert RECOMMENDED.recovery_share <= 0.1
+    assert all(share <= 0.1 for share in BY_SIZE["recovery_share"])
+
+
+def test_auto_becomes_a_number_by_the_size_of_the_network():
+    small, large = RECOMMENDED.for_network(LARGE_NETWORK - 1), RECOMMENDED.for_network(LARGE_NETWORK)
+    for name, (of_small, of_large) in BY_SIZE.items():
+        assert (getattr(RECOMMENDED, name), getattr(small, name), getattr(large, name)) == ("auto", of_small, of_large)
+    named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
+    assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
+    assert PAPER.for_network(10**9).sketch_rows == 50
+
+
+def test_a_large_network_is_served_as_a_large_one(monkeypatch: pytest.MonkeyPatch):
+    federation, before = make()
+    monkeypatch.setattr(settings_module, "LARGE_NETWORK", 100)
+    serve(federation, before, **DIRECT)
+    (reply,) = federation.replies(Forget)
+    assert reply.stored_bytes == BY_SIZE["sketch_rows"][1] * sum(p.numel() for p in network().parameters()) * 4
+
+
+def test_recovery_never_leads_back_to_the_model_before():
+    federation, before = make()
+    changes: dict[str, Any] = DIRECT | {"lr": 0.05, "recovery_rounds": 2, "recovery_share": 1.0, "recovery_lr": 0.1}
+    forgotten = serve(federation, before, **DIRECT | {"lr": 0.05}).state
+    free, guarded = (serve(federation, before, **changes, recovery_guard=guard).state for guard in (False, True))
+    drift = {name: forgotten[name] - before[name] for name in before}
+
+    def along(state: State) -> float:
+        return sum(float(((state[name] - forgotten[name]) * drift[name]).sum()) for name in drift)
+
+    assert along(free) < -0.01, "or the guard would have nothing to do here"
+    assert along(guarded) > -1e-4
 
 
 def test_the_amnesia_is_a_variant_of_the_settings():
-    settings = replace(RECOMMENDED, amnesia_steps=7)
+    settings = replace(RECOMMENDED, amnesia_steps=7).for_network(1)
     amnesia = settings.amnesia
     assert (amnesia.memory, amnesia.ascent, amnesia.epochs, amnesia.min_steps) == ("suppressed", "capped", 0, 7)
-    assert amnesia.step_length < settings.step_length, "it goes in shorter steps"
+    assert float(amnesia.step_length) < float(settings.step_length), "it goes in shorter steps"
     assert amnesia.sketch == settings.sketch, "or the two could not share one"
 
 
@@ -471,7 +510,7 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
         ("momentum", math.nan, "a finite number, 0 or larger"),
         ("lr", -1, "a finite number, 0 or larger or none"),
         ("epochs", -1, "a whole number, 0 or larger"),
-        ("sketch_samples", "all", "a whole number, 0 or larger or none"),
+        ("sketch_samples", "all", "a whole number, 0 or larger or auto or none"),
         ("freeze_normalisation", 1, "true or false"),
         ("memory", 3, "uniform or random or teacher or debiased or suppressed or reminded"),
         ("sigma", "big", "a finite number, 0 or larger or auto or literal"),

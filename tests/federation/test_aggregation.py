@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedforget.errors import DivergedError, FedForgetError
-from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
+from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.tasks import Reply
 from fedforget.params import State
 
@@ -143,3 +143,41 @@ def test_scaling_leaves_its_arguments_alone():
     same["num_batches_tracked"] += 1
     assert all(torch.equal(moved[name], before[name]) for name in moved)
     assert torch.allclose(same["weight"], moved["weight"])
+
+
+# The guard of a recovery round.
+
+
+def test_a_step_loses_exactly_its_way_back():
+    original = {"a": torch.tensor([0.0, 0.0]), "b": torch.tensor([[0.0]]), "count": torch.tensor(1)}
+    forgotten = {"a": torch.tensor([3.0, 0.0]), "b": torch.tensor([[4.0]]), "count": torch.tensor(2)}
+    # u = (-1, 7 | -2) has <u, d> = -11 over <d, d> = 25: it loses -11/25 of d = (3, 0 | 4).
+    updated = {"a": torch.tensor([2.0, 7.0]), "b": torch.tensor([[2.0]]), "count": torch.tensor(9)}
+    guarded = without_return(original, forgotten, updated, ["a", "b"])
+    torch.testing.assert_close(guarded["a"], torch.tensor([2.0 + 33 / 25, 7.0]))
+    torch.testing.assert_close(guarded["b"], torch.tensor([[2.0 + 44 / 25]]))
+    assert guarded["count"] == 9, "only the named parameters are touched"
+    left = sum(float(((guarded[n] - forgotten[n]) * (forgotten[n] - original[n])).sum()) for n in ("a", "b"))
+    assert abs(left) < 1e-5
+
+
+def test_a_step_onwards_or_across_is_left_alone():
+    original, forgotten = {"a": torch.tensor([0.0, 0.0])}, {"a": torch.tensor([1.0, 0.0])}
+    for step in ([2.0, 5.0], [0.0, -3.0]):
+        updated = {"a": forgotten["a"] + torch.tensor(step)}
+        assert torch.equal(without_return(original, forgotten, updated, ["a"])["a"], updated["a"])
+    assert torch.equal(without_return(original, original, forgotten, ["a"])["a"], forgotten["a"])
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_what_is_left_of_a_step_is_the_nearest_that_does_not_lead_back(seed: int):
+    """The guard is the projection onto the half space <u, d> >= 0: no random point of it is nearer to the step."""
+    generator = torch.Generator().manual_seed(seed)
+    original, forgotten, updated = ({"a": torch.randn(5, generator=generator, dtype=torch.float64)} for _ in range(3))
+    guarded = without_return(original, forgotten, updated, ["a"])["a"]
+    drift = forgotten["a"] - original["a"]
+    assert float((guarded - forgotten["a"]) @ drift) > -1e-9
+    others = forgotten["a"] + torch.randn(200, 5, generator=generator, dtype=torch.float64)
+    allowed = others[(others - forgotten["a"]) @ drift >= 0]
+    assert bool(((allowed - updated["a"]).norm(dim=1) >= (guarded - updated["a"]).norm() - 1e-9).all())

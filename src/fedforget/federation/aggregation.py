@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor
@@ -74,3 +74,23 @@ def scaled_towards(anchor: State, moved: State, factor: float) -> State:
         return (start + factor * (moved[name].double() - start)).to(tensor.dtype)
 
     return {name: scale(name, t) if t.is_floating_point() else t.clone() for name, t in moved.items()}
+
+
+def without_return(original: Mapping[str, Tensor], forgotten: State, updated: State, names: Iterable[str]) -> State:
+    """`updated` without the part of its step from `forgotten` that leads back towards `original`:
+
+        u <- u - min(0, <u, d> / <d, d>) d,    u = updated - forgotten,  d = forgotten - original
+
+    over the parameters `names`; everything else stays as in `updated`. Forgetting moved the model along d, and a later
+    step against d would undo it (the idea of FedOSD's post-training, Pan et al. 2025, applied to the sum by the server,
+    which needs no data for it)."""
+    trained = sorted(names)
+    drift = {name: forgotten[name].double() - original[name].double() for name in trained}
+    steps = {name: updated[name].double() - forgotten[name].double() for name in trained}
+    length = sum(float(d.square().sum()) for d in drift.values())
+    along = sum(float((steps[name] * drift[name]).sum()) for name in trained)
+    if length == 0.0 or along >= 0.0:
+        return updated
+    share = along / length
+    kept = {name: (updated[name].double() - share * drift[name]).to(updated[name].dtype) for name in trained}
+    return {name: kept.get(name, tensor) for name, tensor in updated.items()}

@@ -32,6 +32,7 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
+from fedforget.methods.fedaf.principal import principal_rows
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch, build_sketch
 from fedforget.methods.fisher import fisher_diagonal
@@ -153,14 +154,14 @@ class Forget(Task):
         evaluations = 0.0
         if kept != known:
             sketch = sketch_at_client(client, self)
-            evaluations = float(sketch.count)
+            evaluations = sketch.evaluations
         if self.amnesia:
             client.kept[SKETCH_KEY] = (known, sketch)
         return sketch, evaluations
 
     def _learning_rate(self, mean_square: float) -> float:
         """The setting's, or step_length / sqrt(tr F): `mean_square` is tr F, a gradient's mean squared length."""
-        return self.settings.lr or self.settings.step_length / max(mean_square, 1e-12) ** 0.5
+        return self.settings.lr or float(self.settings.step_length) / max(mean_square, 1e-12) ** 0.5
 
     def _forget(
         self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, unstable: str
@@ -234,7 +235,7 @@ class BuildSketch(Task):
         sketch = sketch_at_client(client, self)
         return Reply(
             client.index,
-            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, self.settings.sketch_rows - len(sketch.rows)))},
+            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, int(self.settings.sketch_rows) - len(sketch.rows)))},
             numbers={"count": float(sketch.count)},
             gradient_evaluations=float(sketch.count),
             stored_bytes=sketch.bytes,
@@ -254,23 +255,29 @@ def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
         raise InputError(
             f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
         )
-    if limit is not None and limit < len(pool):
+    if limit is not None and int(limit) < len(pool):
         generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[:limit].sort().values]
+        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
     return client.samples.select(pool)
 
 
 def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
-    """Algorithm 2 on this client's data, at the weights its model has now."""
+    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now."""
     settings = task.settings
     samples = sketch_samples(client, task)
-    rows = settings.sketch_rows
+    rows = int(settings.sketch_rows)
     if isinstance(task, BuildSketch):
         # These rows leave the client, and a row over one sample would be that sample's gradient.
         rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
     plan_sketch(client.model, rows, settings.dtype, client.device)
+    seed = derive_seed(task.seed, "sketch")
+    if settings.preserver == "pca":
+        return principal_rows(
+            client.model, samples, client.inputs,
+            rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype,
+        )  # fmt: skip
     return build_sketch(
-        client.model, samples, client.inputs, rows=rows, seed=derive_seed(task.seed, "sketch"),
+        client.model, samples, client.inputs, rows=rows, seed=seed,
         labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
+from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.cost import Meter
 from fedforget.federation.local import TargetSize
 from fedforget.federation.rounds import Schedule, participants, run_round
@@ -25,7 +25,7 @@ from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.params import State
+from fedforget.params import State, trainable
 from fedforget.requests import ErasureRequest
 
 
@@ -38,11 +38,12 @@ def forget_with_fedaf(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the curves of the forgetting)."""
+    settings = settings.for_network(sum(p.numel() for p in trainable(federation.model).values()))
     current = dict(state)
     exclude = (*served, *requests)
     sizes = federation.check(exclude)
-    if settings.preserver == "sketch":
-        plan_sketch(federation.model, settings.sketch_rows, settings.dtype, federation.device)
+    if settings.preserver in ("sketch", "pca"):
+        plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)
@@ -62,11 +63,26 @@ def forget_with_fedaf(
             curves.setdefault(name, []).extend(values)
         with federation.stage("aggregation"):
             current = aggregate(federation, current, reply, settings, schedule, exclude)
-
     with federation.stage("recovery"):
-        for round in range(settings.recovery_rounds):
-            current = run_round(federation, current, recovery_task(schedule, settings, "recovery", round, exclude))
+        current = recover(federation, state, current, settings, schedule, exclude)
     return current, curves
+
+
+def recover(
+    federation: Meter,
+    original: Mapping[str, Tensor],
+    forgotten: State,
+    settings: FedAFSettings,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+) -> State:
+    """Rounds over a small share of everybody's retained data, none of which leads back to the original model."""
+    current = forgotten
+    for round in range(settings.recovery_rounds):
+        current = run_round(federation, current, recovery_task(schedule, settings, "recovery", round, exclude))
+        if settings.recovery_guard:
+            current = without_return(original, forgotten, current, trainable(federation.model))
+    return current
 
 
 def reminded_teacher(
@@ -134,11 +150,11 @@ def federation_sketch(
     Rows and samples are the whole federation's budget: each client sketches its part of the samples into its part of
     the rows. With more clients than rows several share a row, where their signed gradients add up."""
     clients = participants(federation, (*served, *requests))
-    rows, samples = settings.sketch_rows, settings.sketch_samples
+    rows, samples = int(settings.sketch_rows), settings.sketch_samples
     part = replace(
         settings,
         sketch_rows=max(1, rows // len(clients)),
-        sketch_samples=None if samples is None else max(1, samples // len(clients)),
+        sketch_samples=None if samples is None else max(1, int(samples) // len(clients)),
     )
     task = BuildSketch(
         seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), settings=part
@@ -149,7 +165,7 @@ def federation_sketch(
             block = reply.tensors[SKETCH_KEY]
             if not count:
                 merged = block.new_zeros(rows, block.shape[1])
-            merged[(position * part.sketch_rows) % rows :][: len(block)] += block
+            merged[(position * int(part.sketch_rows)) % rows :][: len(block)] += block
             count += int(reply.numbers["count"])
     return {SKETCH_KEY: merged, f"{SKETCH_KEY}.count": torch.tensor(count)}
 
@@ -165,7 +181,7 @@ def recovery_task(
 ) -> Train:
     """A round over `recovery_share` of the retained data."""
     return replace(
-        schedule.train_task(round, exclude), epochs=1, share=settings.recovery_share,
-        min_samples=settings.recovery_min_samples, lr=settings.recovery_lr,
+        schedule.train_task(round, exclude), epochs=1, share=float(settings.recovery_share),
+        min_samples=settings.recovery_min_samples, lr=float(settings.recovery_lr),
         momentum=settings.recovery_momentum, batch_size=settings.recovery_batch_size, purpose=purpose,
     )  # fmt: skip

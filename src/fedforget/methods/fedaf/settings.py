@@ -4,40 +4,54 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import torch
 
 from fedforget.errors import InputError
 
+LARGE_NETWORK = 1_000_000
+"""From so many trainable weights on a network counts as large."""
+BY_SIZE: dict[str, tuple[Any, Any]] = {
+    "sketch_rows": (75, 150),
+    "sketch_samples": (1000, 1500),
+    "step_length": (0.15, 0.18),
+    "recovery_share": (0.02, 0.06),
+    "recovery_lr": (0.013, 0.004),
+}
+"""What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
+
 
 @dataclass(frozen=True)
 class FedAFSettings:
-    """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons."""
+    """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
+
+    `auto` depends on the size of the network: `for_network` puts a number in its place."""
 
     memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
     teachers: int = 10
     """Q, for the memories `teacher` and `debiased`."""
     sigma: float | Literal["auto", "literal"] = "auto"
     """The debias weight of Eq. 4."""
-    amnesia_steps: int = 16
+    amnesia_steps: int = 12
     """How long the teacher of the memory `reminded` unlearns the target before others' data reminds it."""
 
-    preserver: Literal["sketch", "diagonal", "none"] = "sketch"
+    preserver: Literal["sketch", "pca", "diagonal", "none"] = "sketch"
+    """`pca`: the best rank-s rows in place of the sketch, from every sample's own gradient; for comparison."""
     penalty: Literal["proximal", "gradient"] = "proximal"
     strength: float = 1e5
     """lambda, the weight of the penalty."""
     normalise: bool = True
     """Divide the penalty by n, as H = J^T J / n says; the paper then drops n."""
-    sketch_rows: int = 50
+    sketch_rows: int | Literal["auto"] = "auto"
     """s."""
     sketch_labels: Literal["data", "sampled", "mas"] = "sampled"
     sketch_data: Literal["retained", "all"] = "retained"
     """D' or, in the paper, D_k: which protects the target too."""
     sketch_scope: Literal["auto", "client", "federation"] = "auto"
     """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
-    sketch_samples: int | None = 1500
-    """At most so many samples, drawn at random."""
+    sketch_samples: int | Literal["auto"] | None = "auto"
+    """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["float32", "bfloat16"] = "float32"
 
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
@@ -50,27 +64,37 @@ class FedAFSettings:
     lr: float | None = None
     """None: a step along one sample's gradient moves the weights by `step_length`, whatever the network: lr =
     step_length / sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
-    step_length: float = 0.115
+    step_length: float | Literal["auto"] = "auto"
     momentum: float = 0.0
     batch_size: int = 64
-    stop_below: float | None = 0.03
+    stop_below: float | None = 0.005
     """Stop once the memories are learnt: KL(memory || model) over the last batches is no more than this."""
     freeze_normalisation: bool = True
 
     aggregation: Literal["replace", "scaled", "average-idle", "average-training"] = "replace"
     recovery_rounds: int = 1
-    recovery_share: float = 0.02
+    recovery_share: float | Literal["auto"] = "auto"
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
     recovery_min_samples: int = 256
     """But no fewer than so many of a client's samples, where it has them: a few batches, else little is recovered."""
-    recovery_lr: float = 0.01
+    recovery_lr: float | Literal["auto"] = "auto"
     recovery_momentum: float = 0.9
     recovery_batch_size: int = 64
+    recovery_guard: bool = True
+    """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
+
+    def for_network(self, weights: int) -> FedAFSettings:
+        """The same settings with a number wherever `auto` stands, for a network of so many trainable weights."""
+        large = int(weights >= LARGE_NETWORK)
+        return replace(self, **{name: pair[large] for name, pair in BY_SIZE.items() if getattr(self, name) == "auto"})
 
     @property
     def sketch(self) -> tuple[object, ...]:
         """What a sketch depends on: two settings with the same value here can share one."""
-        return (self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples, self.sketch_dtype)
+        return (
+            self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
+            self.sketch_dtype,
+        )  # fmt: skip
 
     @property
     def dtype(self) -> torch.dtype:
@@ -81,7 +105,7 @@ class FedAFSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
             self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
-            lr=None if self.lr is None else self.lr / 2, step_length=self.step_length / 2,
+            lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
         )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -117,9 +141,14 @@ class FedAFSettings:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
         if self.lr is None and self.preserver == "none":
             raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
+        if self.preserver == "pca" and self.sketch_scope == "federation":
+            raise InputError(
+                "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
+                "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
+            )
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
-        if not 0 < self.recovery_share <= 1:
+        if self.recovery_share != "auto" and not 0 < float(self.recovery_share) <= 1:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )

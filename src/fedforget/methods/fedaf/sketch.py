@@ -41,6 +41,11 @@ class Sketch:
         return self.rows.numel() * self.rows.element_size()
 
     @property
+    def evaluations(self) -> float:
+        """The gradient evaluations it took to make: one for each sample."""
+        return float(self.count)
+
+    @property
     def mean_square(self) -> float:
         """An unbiased estimate of the mean squared length of a row of J: of tr(J^T J) / n."""
         return float(sum(row.float().square().sum() for row in self.rows)) / self.count
