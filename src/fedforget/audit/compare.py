@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from fedforget.audit.measures import distance_to, measure
+from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.data.samples import Dataset
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.rounds import Schedule
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, describe_requests
 
@@ -33,13 +33,6 @@ def audit_models(
     suppressed comes back there."""
     asking = {request.client for request in requests}
     backdoor = next((b for b in federation.backdoors if b.request.client in asking), None)
-
-    def figures(state: State) -> dict[str, Any]:
-        return measure(
-            federation, state, requests, dataset.test,
-            served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
-        ).to_json()  # fmt: skip
-
     oracle = models.get("retrain:default")
     rows: list[dict[str, Any]] = []
     entries: list[Mapping[str, Any]] = [{"name": "before", "method": "before", "preset": None}]
@@ -51,9 +44,11 @@ def audit_models(
         row: dict[str, Any] = {"method": entry["method"], "preset": entry["preset"]}
         state = models.get(entry["name"])
         if state is not None:
-            row |= figures(state)
-            task = further_round(schedule, schedule.rounds, (*served, *requests))
-            row["after_one_round"] = figures(run_round(federation, state, task))
+            now, later = measure_now_and_later(
+                federation, state, requests, dataset.test, schedule, served=served, backdoor=backdoor
+            )
+            row |= now.to_json()
+            row["after_one_round"] = later.to_json()
             if oracle is not None:
                 row["distance_to_retrain"] = asdict(
                     distance_to(federation, state, oracle, dataset.test, schedule.threads)

@@ -21,6 +21,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
 from fedforget.federation.evaluation import Evaluation, evaluate, predict
 from fedforget.federation.local import Federation, thread_count
+from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.tasks import Measure
 from fedforget.params import distance
 from fedforget.requests import ErasureRequest
@@ -78,6 +79,29 @@ def measure(
         target_class_test_acc=None if target_class is None else on_test.per_class[target_class],
         per_class=on_test.per_class,
     )
+
+
+def measure_now_and_later(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    test: Samples,
+    schedule: Schedule,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    backdoor: Backdoor | None = None,
+) -> tuple[Measures, Measures]:
+    """The model as it is, and after one further ordinary round without the target: what is only suppressed comes back
+    there."""
+
+    def figures(weights: Mapping[str, Tensor]) -> Measures:
+        return measure(
+            federation, weights, requests, test,
+            served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
+        )  # fmt: skip
+
+    later = run_round(federation, state, further_round(schedule, schedule.rounds, (*served, *requests)))
+    return figures(state), figures(later)
 
 
 def measure_clients(

@@ -1,0 +1,33 @@
+"""The paper's tables and figures: one table of experiments, one way to run them.
+
+Adding an experiment is one file with an `Experiment` and one line in `EXPERIMENTS`."""
+
+from __future__ import annotations
+
+from fedforget.errors import InputError
+from fedforget.experiments.ablation import ABLATION
+from fedforget.experiments.backdoor import BACKDOOR
+from fedforget.experiments.completeness import COMPLETENESS
+from fedforget.experiments.engine import Experiment
+from fedforget.experiments.overlap import OVERLAP
+from fedforget.experiments.running_time import TIME
+from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
+from fedforget.experiments.sequential import SEQUENTIAL
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "completeness": COMPLETENESS,
+    "time": TIME,
+    "overlap": OVERLAP,
+    "epochs": EPOCHS,
+    "lambda": LAMBDA,
+    "teachers": TEACHERS,
+    "sequential": SEQUENTIAL,
+    "backdoor": BACKDOOR,
+    "ablation": ABLATION,
+}
+
+
+def find_experiment(name: str) -> Experiment:
+    if name not in EXPERIMENTS:
+        raise InputError(f"Experiment '{name}' is unknown; choose one of {', '.join(EXPERIMENTS)}.")
+    return EXPERIMENTS[name]

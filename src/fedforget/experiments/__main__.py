@@ -1,40 +1,116 @@
-"""`python -m fedforget.experiments NAME`: run an experiment's cells, or render the result pages from them.
+"""`python -m fedforget.experiments`: the experiments without the command line's libraries.
 
 Needs torch, numpy, pyarrow and Pillow alone, so that it runs on a bare machine."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedforget.errors import FedForgetError
-from fedforget.experiments import core
-from fedforget.experiments.cells import CellFile
+from fedforget.experiments import EXPERIMENTS, core, find_experiment
+from fedforget.experiments.cells import alone
 from fedforget.experiments.core_page import render_core, update_readme
+from fedforget.experiments.engine import Step, reproduce
+from fedforget.experiments.options import Options, parse_classes, parse_methods
+from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
 
 
 def main() -> None:
+    arguments = _parser().parse_args()
+    try:
+        {"core": _core, "render": _render, "reproduce": _reproduce}[arguments.command](arguments)
+    except FedForgetError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("Interrupted; what is done is kept, and the same command goes on.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fedforget.experiments")
     commands = parser.add_subparsers(dest="command", required=True)
+
+    reproduce = commands.add_parser("reproduce", help="a table or figure of the paper, beside its numbers")
+    reproduce.add_argument("name", help=f"one of {', '.join(EXPERIMENTS)}")
+    reproduce.add_argument("--dataset", default="digits")
+    reproduce.add_argument("--classes", default="all", help="such as 0-9 or 0,3,7")
+    reproduce.add_argument("--methods", help="such as all or retrain,fedaf:paper")
+    reproduce.add_argument("--trials", type=int)
+    reproduce.add_argument("--device", default="cpu")
+    reproduce.add_argument("--seed", type=int, default=0)
+    reproduce.add_argument("--out", type=Path, default=Path("results"))
+    reproduce.add_argument("--merge", type=Path, nargs="*", default=[], help="folders whose cells are taken in first")
+    reproduce.add_argument("--configuration", default="default", help="default or paper")
+    reproduce.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    reproduce.add_argument("--quick", action="store_true", help="fewer classes, trials and samples")
+    reproduce.add_argument("--further-round", action="store_true", help="measure again after one more round")
+    reproduce.add_argument("--json", action="store_true")
+
     run_core = commands.add_parser("core", help="FedAF against Retrain on MNIST, poisoned and clean")
     run_core.add_argument("--out", type=Path, default=Path("docs/results/core.jsonl"))
     run_core.add_argument("--only", nargs="*", default=[], help="only units whose key contains all of these")
     run_core.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    render = commands.add_parser("render", help="write the pages from the cells")
+
+    render = commands.add_parser("render", help="write all pages from the cells in a folder")
     render.add_argument("folder", type=Path)
-    arguments = parser.parse_args()
-    try:
-        if arguments.command == "core":
-            todo = [unit for unit in core.units() if all(word in unit.key for word in arguments.only)]
-            core.run(CellFile(arguments.out), todo, arguments.threads, lambda line: print(line, flush=True))
-        else:
-            render_core(arguments.folder / "core.jsonl", arguments.folder / "core.md")
-            update_readme(arguments.folder / "core.jsonl", arguments.folder.parent.parent / "README.md")
-    except FedForgetError as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
+    return parser
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    experiment = find_experiment(arguments.name)
+    options = Options(
+        dataset=arguments.dataset, classes=parse_classes(arguments.classes),
+        methods=None if arguments.methods is None else parse_methods(arguments.methods), trials=arguments.trials,
+        device=arguments.device, seed=arguments.seed, out=arguments.out, quick=arguments.quick,
+        threads=arguments.threads, configuration=arguments.configuration, further_round=arguments.further_round,
+    )  # fmt: skip
+    rows = reproduce(experiment, options, merge=arguments.merge, progress=_say)
+    pages = write_pages(experiment, experiment.cell_file(options))
+    if arguments.json:
+        print(json.dumps({"rows": rows}))
+        return
+    for table in labelled_tables(experiment, rows):
+        if not table.wide:
+            print(table.to_text(), end="\n\n")
+    print(f"Pages: {', '.join(map(str, pages))}")
+
+
+def _say(step: Step) -> None:
+    """One line for each cell, since a bare machine has no progress bar."""
+    left = "" if step.seconds_left is None else f", {duration(step.seconds_left)} left"
+    print(f"{step.done}/{step.total} {step.what}{left}", file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42), duration(3725)
+    ('42 s', '1 h 2 min')
+    """
+    minutes = int(seconds) // 60
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {int(seconds) % 60} s" if minutes else f"{seconds:.0f} s"
+
+
+def _core(arguments: argparse.Namespace) -> None:
+    todo = [unit for unit in core.units() if all(word in unit.key for word in arguments.only)]
+    with alone(arguments.out) as cells:
+        core.run(cells, todo, arguments.threads, lambda line: print(line, flush=True))
+
+
+def _render(arguments: argparse.Namespace) -> None:
+    folder: Any = arguments.folder
+    if (folder / "core.jsonl").exists():
+        render_core(folder / "core.jsonl", folder / "core.md")
+        update_readme(folder / "core.jsonl", folder.parent.parent / "README.md")
+    for path in render_folder(folder, list(EXPERIMENTS.values())):
+        print(path)
 
 
 if __name__ == "__main__":

@@ -1,77 +1,155 @@
 """Cells: an experiment is a list of them, each stored when it is done, so that none is lost and none computed twice.
 
 A cell is one JSON line with a `key`. A file of cells can be carried to another machine, gone on with there, and merged
-with another by reading both."""
+with another: the union by key. Two cells of one key must agree on everything but `PROVENANCE`, when and where they were
+computed and how long that took; then the first one stays. If they differ in a result, the merge is refused: both were
+measured, and no rule knows which one to throw away."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from fedforget.data.locations import CHECKOUT
 from fedforget.errors import InputError
+from fedforget.files import writing
 
 Cell = dict[str, Any]
+PROVENANCE = (
+    "date", "commit", "hardware", "device", "threads", "trial", "seconds", "seconds_by_stage", "peak_bytes", "wall_s",
+)  # fmt: skip
+"""What may differ between two computations of one cell."""
+
+
+@functools.cache
+def commit() -> str:
+    """The source's commit: from git in a checkout, else from FEDFORGET_COMMIT, for a copy that has no history."""
+    if (CHECKOUT / ".git").exists():
+        command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    return os.environ.get("FEDFORGET_COMMIT") or "unknown"
 
 
 def provenance(device: str) -> dict[str, str]:
     """When, from which commit and on what hardware a cell is computed."""
-    try:
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-        commit = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
-    except (OSError, subprocess.CalledProcessError):
-        commit = "unknown"
     gpu = device.startswith("cuda")
-    hardware = torch.cuda.get_device_name() if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
-    return {"date": time.strftime("%Y-%m-%d"), "commit": commit.strip(), "hardware": hardware}
+    hardware = torch.cuda.get_device_name(device) if gpu else f"{platform.machine()} CPU, {os.cpu_count()} cores"
+    return {"date": time.strftime("%Y-%m-%d"), "commit": commit(), "hardware": hardware}
 
 
 class CellFile:
-    """The cells that are done, by key. Appending is one flushed line; a line that a kill cut off is dropped."""
+    """The cells that are done, by key, in the file's order. Adding one appends a line and waits for the disk.
+
+    A last line that a kill cut off does not count; it is cut away when the next cell is added."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self.cells: dict[str, Cell] = {}
-        if self.path.exists():
-            for cell in read_cells(self.path):
-                self.cells[cell["key"]] = cell
+        data = self.path.read_bytes() if self.path.exists() else b""
+        self.cells, self._whole = parse_cells(data, self.path)
+        self._ended = self._whole == 0 or data[: self._whole].endswith(b"\n")
 
     def __contains__(self, key: str) -> bool:
         return key in self.cells
 
+    def __len__(self) -> int:
+        return len(self.cells)
+
     def add(self, cell: Mapping[str, Any]) -> None:
         if cell["key"] in self.cells:
             raise InputError(f"Cell {cell['key']} is in {self.path} already.")
+        line = json.dumps(cell, allow_nan=False).encode() + b"\n"
+        with writing():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.path, "ab") as handle:
+                handle.truncate(self._whole)
+                handle.write(line if self._ended else b"\n" + line)
+                handle.flush()
+                os.fsync(handle.fileno())
+        self._whole += len(line) + (not self._ended)
+        self._ended = True
         self.cells[cell["key"]] = dict(cell)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n") and self.path.stat().st_size > 0
-        with open(self.path, "a") as handle:
-            handle.write(("\n" if torn else "") + json.dumps(cell) + "\n")
-            handle.flush()
-            os.fsync(handle.fileno())
+
+    def merge(self, others: Iterable[Path]) -> int:
+        """Take over what `others` have and this file has not, all of it or nothing; how many cells came."""
+        united = dict(self.cells)
+        for path in others:
+            _unite(united, read_cells(path), f"{self.path} or an earlier file", str(path))
+        came = [cell for key, cell in united.items() if key not in self.cells]
+        for cell in came:
+            self.add(cell)
+        return len(came)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[CellFile]:
+    """The file at `path`, with other processes kept from adding to it; the lock dies with its process."""
+    import fcntl
+
+    with writing():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = open(path, "ab")  # noqa: SIM115 (closed by the next line, errors in it are its own)
+    with opened as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(
+                f"Another process is computing cells of {path}; wait for it, or use another --out and --merge it later."
+            ) from None
+        yield CellFile(path)
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """All whole lines of a cell file."""
-    cells = []
-    lines = path.read_text().split("\n")
+    """All whole cells of a file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"The cells {path} cannot be read: {error.strerror}.") from None
+    return list(parse_cells(data, path)[0].values())
+
+
+def parse_cells(data: bytes, path: Path) -> tuple[dict[str, Cell], int]:
+    """(cells by key, how many bytes they take). A last line without its end is a cell only if it is a whole one."""
+    cells: dict[str, Cell] = {}
+    whole = 0
+    lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            cells.append(json.loads(line))
-        except ValueError:
-            torn = number == len(lines) or not lines[number:] or (number < len(lines) and lines[number].startswith("{"))
-            if not torn:
+        last = number == len(lines)
+        if line.strip():
+            try:
+                cell = json.loads(line)
+                if not isinstance(cell, dict) or not isinstance(cell.get("key"), str):
+                    raise ValueError
+            except ValueError:
+                if last:
+                    return cells, whole
                 raise InputError(f"Line {number} of {path} is not a cell; delete it.") from None
-    return cells
+            _unite(cells, [cell], f"an earlier line of {path}", f"line {number}")
+        whole += len(line) + (not last)
+    return cells, whole
+
+
+def _unite(cells: dict[str, Cell], more: Iterable[Cell], here: str, there: str) -> None:
+    for cell in more:
+        known = cells.setdefault(cell["key"], cell)
+        for name in sorted({*known, *cell} - set(PROVENANCE)):
+            if known.get(name) != cell.get(name):
+                raise InputError(
+                    f"Cell {cell['key']} has {name} {known.get(name)} in {here}, but {cell.get(name)} in {there}; "
+                    "delete the one that is wrong."
+                )
 
 
 def mean_and_deviation(values: Iterable[float]) -> tuple[float, float]:

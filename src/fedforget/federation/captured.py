@@ -25,6 +25,7 @@ class CapturedStep:
         model: nn.Module,
         normalisation: Normalisation,
         features: Tensor,
+        labels: Tensor,
         batch_size: int,
         lr: float,
         momentum: float,
@@ -33,7 +34,7 @@ class CapturedStep:
         self._parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
         self.velocity = [torch.zeros_like(p) for p in self._parameters]
         self._features = torch.zeros((batch_size, *features.shape[1:]), dtype=features.dtype, device=features.device)
-        self._labels = torch.zeros(batch_size, dtype=torch.int64, device=features.device)
+        self._labels = torch.zeros((batch_size, *labels.shape[1:]), dtype=labels.dtype, device=features.device)
         self.loss = torch.zeros((), device=features.device)
 
         def step() -> None:
@@ -81,6 +82,7 @@ def captured_step(
     model: nn.Module,
     normalisation: Normalisation,
     features: Tensor,
+    labels: Tensor,
     batch_size: int,
     lr: float,
     momentum: float,
@@ -89,9 +91,9 @@ def captured_step(
     """The step for this model and these numbers, recorded on first use. Recording runs the step, so it changes the
     weights: ask for the step before the weights are loaded. `mode` names the layers' modes it was recorded in."""
     known = _STEPS.setdefault(model, {})
-    key = (batch_size, lr, momentum, mode, features.shape[1:], features.dtype)
+    key = (batch_size, lr, momentum, mode, features.shape[1:], features.dtype, labels.shape[1:], labels.dtype)
     if key not in known:
-        known[key] = CapturedStep(model, normalisation, features, batch_size, lr, momentum)
+        known[key] = CapturedStep(model, normalisation, features, labels, batch_size, lr, momentum)
     return known[key]
 
 

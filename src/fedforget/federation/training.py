@@ -102,7 +102,7 @@ def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, po
     set_training_mode(model, task.freeze_normalisation)
     features, labels = client.samples.features, client.samples.labels.to(client.device)
     mode = "frozen" if task.freeze_normalisation else "training"
-    step = captured_step(model, client.normalisation, features, task.batch_size, task.lr, task.momentum, mode)
+    step = captured_step(model, client.normalisation, features, labels, task.batch_size, task.lr, task.momentum, mode)
     client.load(state)
     step.reset()
     generator = _order(task, client)

@@ -1,0 +1,218 @@
+"""Ablation: FedAF `recommended` with one thing changed at a time. The paper's own ablations are among them: the labels
+(sec:overlap), no preserver (FedAF-C), and its claim that a sketch needs less work than PCA for a small error.
+
+A cell's `setting` names what was changed. The preserver is taken away by `strength=0`: the sketch is still made, since
+the step length comes from it, so nothing else changes. `penalty=gradient` takes the penalty's step as the paper does;
+beside it stands the same for lambda 1, where such a step can be stable. `recovery_share` is also the share of the
+reminder round that makes the memories. Where the Jacobian of the sketched samples fits into memory, `sketch_error` is
+the eps of Theorem 1 that the preserver's rows really have (see `principal.spectral_error`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.experiments.drawing import Bars, bar_charts
+from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
+from fedforget.experiments.options import Options
+from fedforget.experiments.scenario import Scenario
+from fedforget.experiments.summaries import counted, entry
+from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.local import thread_count
+from fedforget.methods import method_settings
+from fedforget.methods.fedaf.forgetting import Forget, sketch_at_client, sketch_samples
+from fedforget.methods.fedaf.principal import jacobian, samples_that_fit, spectral_error
+from fedforget.methods.fedaf.settings import RECOMMENDED, FedAFSettings
+from fedforget.params import trainable
+from fedforget.seeds import derive_seed
+
+BASE = "recommended"
+LARGEST_GRAM = 5000
+"""Samples up to which the sketch's error is measured: it takes the eigenvalues of a matrix of that size."""
+FACTORS: dict[str, tuple[dict[str, Any], ...]] = {
+    "preserver": (
+        {"strength": 0.0}, {"preserver": "diagonal"}, {"preserver": "pca"},
+    ),
+    "penalty's step": (
+        {"penalty": "gradient"}, {"strength": 1.0}, {"penalty": "gradient", "strength": 1.0},
+    ),
+    "rows s": tuple(
+        {"preserver": kind, "sketch_rows": rows} for rows in (10, 25, 75, 150, 300) for kind in ("sketch", "pca")
+    ),
+    "memory": tuple({"memory": m} for m in ("uniform", "random", "teacher", "debiased", "suppressed", "reminded")),
+    "rows' labels": tuple({"sketch_labels": kind} for kind in ("data", "sampled", "mas")),
+    "sketched data": ({"sketch_data": "retained"}, {"sketch_data": "all"}),
+    "recovery": (
+        {"recovery_rounds": 0}, {"recovery_guard": False},
+        *({"recovery_share": share} for share in (0.02, 0.06, 0.2, 1.0)),
+    ),
+    "aggregation": tuple({"aggregation": m} for m in ("replace", "scaled", "average-idle", "average-training")),
+}  # fmt: skip
+QUICK_FACTORS = ("preserver", "penalty's step", "memory", "aggregation")
+COLUMNS = {"bd_acc": "BD Acc", "test_acc": "Test Acc", "true_acc": "target as its true class",
+           "retained_acc": "retained data"}  # fmt: skip
+
+
+def variants(factors: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What is changed, by name; what `recommended` has already is left out (but for what it has through `auto`)."""
+    found: dict[str, dict[str, Any]] = {BASE: {}}
+    for factor in factors:
+        for changes in FACTORS[factor]:
+            new = {name: value for name, value in changes.items() if getattr(RECOMMENDED, name) != value}
+            if new:
+                found[variant_name(new)] = new
+    return found
+
+
+def variant_name(changes: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in changes.items())
+
+
+def specs(options: Options) -> list[CellSpec]:
+    for method, preset in options.methods or ():
+        if (method, preset) != ("fedaf", "recommended"):
+            raise InputError(
+                f"Experiment 'ablation' takes fedaf:recommended apart; it cannot do that with '{method}:{preset}'."
+            )
+    chosen = variants(QUICK_FACTORS if options.quick else tuple(FACTORS))
+    return request_specs(replace(options, classes=options.classes or (0,)), tuple(chosen.items()))
+
+
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    overrides = scenario.overrides(spec.method, spec.preset, spec.overrides)
+    _, chosen = method_settings(spec.method, spec.preset, **overrides)
+    settings = chosen.for_network(sum(p.numel() for p in trainable(scenario.federation.model).values()))
+    figures = scenario.figures_before() | {"overrides": overrides, "settings": asdict(settings)}
+    figures["sketch_error"] = sketch_error(settings, scenario)
+    try:
+        result = scenario.forget(spec.method, spec.preset, spec.overrides)
+        measured = scenario.measure(result.state)
+    except FedForgetError as error:
+        return figures | {"note": str(error)}
+    return figures | measured | result.cost.to_json() | {"notes": list(result.notes)}
+
+
+def sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:
+    """The eps of Theorem 1 for the rows that the preserver has at the target client; one for each kind of rows."""
+    if settings.preserver not in ("sketch", "pca"):
+        return None
+    known = scenario.kept.setdefault("sketch errors", {})
+    if settings.sketch not in known:
+        known[settings.sketch] = _sketch_error(settings, scenario)
+    return known[settings.sketch]
+
+
+def _sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:
+    client = scenario.federation.client(ASKING_CLIENT)
+    schedule = scenario.schedule
+    task = Forget(seed=schedule.seed, threads=schedule.threads, requests=scenario.requests, settings=settings)
+    with thread_count(schedule.threads):
+        client.load(scenario.before)
+        samples = sketch_samples(client, task)
+        if len(samples) > min(samples_that_fit(client.model), LARGEST_GRAM):
+            return None
+        rows = sketch_at_client(client, task).rows
+        seed = derive_seed(task.seed, "sketch")
+        j = jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed)
+        return spectral_error(j, rows)
+
+
+def _of_factor(factor: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each of a factor's variants, whatever they were called when they were computed: a row belongs to the
+    variant whose changes its settings have, if it differs from the base in nothing else. None if only the base is."""
+    base = next((row.get("settings") for row in rows if row["setting"] == BASE), None)
+    found: dict[str, list[Row]] = {}
+    for changes in FACTORS[factor]:
+        own: dict[tuple[Any, ...], Row] = {}
+        for row in sorted(rows, key=lambda row: row["setting"] != BASE):
+            same = base is not None and row.get("settings") == base | changes
+            if same or (base is None and row["setting"] == variant_name(changes)):
+                own.setdefault((row["class"], row["seed"]), row)
+        if own:
+            found[variant_name(changes)] = list(own.values())
+    return {} if all(_is_base(own) for own in found.values()) else found
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    base = [row for row in rows if row["setting"] == BASE]
+    found = []
+    for factor in FACTORS:
+        groups = _of_factor(factor, rows)
+        if groups:
+            shown = any(_is_base(own) for own in groups.values())
+            body = [_line(BASE, base)] if base and not shown else []
+            body += [_line(f"{name} (as recommended)" if _is_base(own) else name, own) for name, own in groups.items()]
+            notes = tuple(
+                f"{name}, {counted(own)} cells with a model: {own[0]['note']}"
+                for name, own in groups.items()
+                if own[0]["note"]
+            )
+            columns = ("", *COLUMNS.values(), "seconds", "sketch, s", "gradient evaluations", "eps", "cells")
+            found.append(Table(f"{factor}: fedaf recommended with one thing changed (accuracies in %)", columns, body,
+                               notes, wide=factor != "preserver"))  # fmt: skip
+    return found
+
+
+def _is_base(rows: Sequence[Row]) -> bool:
+    return rows[0]["setting"] == BASE
+
+
+def _line(name: str, own: Sequence[Row]) -> list[str | Entry]:
+    stages = [(row.get("seconds_by_stage") or {}).get("sketch") for row in own]
+    return [
+        name, *(entry(own, column) for column in COLUMNS), entry(own, "seconds"), Entry.of(stages, digits=3),
+        Entry.of((row["gradient_evaluations"] for row in own), digits=0),
+        Entry.of((row.get("sketch_error") for row in own), digits=4), counted(own),
+    ]  # fmt: skip
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """The paper's claim on PCA, from our rows."""
+    groups = _of_factor("rows s", rows)
+    sentences = []
+    for s in sorted({c["sketch_rows"] for c in FACTORS["rows s"]}):
+        sketch, pca = (groups.get(variant_name({"preserver": kind, "sketch_rows": s})) for kind in ("sketch", "pca"))
+        if sketch and pca:
+            said = []
+            for name, own in (("sketch", sketch), ("PCA", pca)):
+                error = Entry.of((row.get("sketch_error") for row in own), digits=4).text()
+                stage = Entry.of(((row.get("seconds_by_stage") or {}).get("sketch") for row in own), digits=3).text()
+                said.append(f"{name} eps {error} in {stage} s, BD Acc {entry(own, 'bd_acc').text()} %, Test Acc "
+                            f"{entry(own, 'test_acc').text()} %")  # fmt: skip
+            sentences.append(f"s = {s}: {'; '.join(said)}.")
+    if sentences:
+        sentences.insert(0, "The paper: compared with PCA, the sketch has a small error for little computation. Ours:")
+    return sentences
+
+
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """BD Acc and Test Acc of every variant, a figure for each factor."""
+    written = []
+    for factor in FACTORS:
+        groups = _of_factor(factor, rows)
+        if groups:
+            panels = [
+                Bars(title, list(groups), {"ours": [entry(own, column) for own in groups.values()]}, f"{title} (%)")
+                for column, title in (("bd_acc", "BD Acc"), ("test_acc", "Test Acc"))
+            ]
+            words = factor.replace("'", "").replace(" ", "-")
+            title = f"Ablation, {factor}, {rows[0]['dataset']}"
+            written += bar_charts(stem.with_name(f"{stem.name}-{words}"), title, rows, panels)
+    return written
+
+
+ABLATION = Experiment(
+    name="ablation",
+    title="Ablation of FedAF",
+    label="sec:mg",
+    specs=specs,
+    run=run,
+    tables=tables,
+    remarks=remarks,
+    figures=figures,
+    methods="fedaf:recommended",
+)

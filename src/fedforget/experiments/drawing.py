@@ -1,0 +1,154 @@
+"""Figures for the pages, as PNG and SVG: matplotlib without its global state, and the same bytes from the same rows.
+
+matplotlib is imported where it is used: a machine without it makes no figures (see `pages.py`)."""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedforget.experiments.pages import QUICK
+from fedforget.experiments.tables import Entry
+from fedforget.files import write_bytes
+
+BLUE, RED, BLACK = "#1f4e9c", "#c0392b", "#222222"
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a figure: a group of values for each name on the horizontal axis."""
+
+    title: str
+    names: Sequence[str]
+    groups: Sequence[Sequence[float]]
+    across: str
+    up: str = "accuracy (%)"
+    percent: bool = False
+    """Whether the vertical axis goes from 0 to 100, so that panels can be compared."""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One part of a figure: for each name on the horizontal axis a bar of each series, the paper's value across it."""
+
+    title: str
+    names: Sequence[str]
+    series: Mapping[str, Sequence[Entry]]
+    up: str
+    logarithmic: bool = False
+
+
+def new_figure(title: str, rows: Sequence[Mapping[str, Any]], width: float, height: float) -> Any:
+    """An empty figure in inches; a quick run says so above it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=100, layout="constrained")
+    lines = [title, *([QUICK] if any(row["quick"] for row in rows) else [])]
+    figure.suptitle("\n".join(textwrap.fill(line, int(12 * width)) for line in lines), fontsize=10)
+    return figure
+
+
+def save(figure: Any, stem: Path) -> list[Path]:
+    """The figure as stem.png and stem.svg; no date and no random names inside."""
+    import matplotlib
+
+    written = []
+    for ending, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
+        buffer = io.BytesIO()
+        with matplotlib.rc_context({"svg.hashsalt": "fedforget", "svg.fonttype": "none"}):
+            figure.savefig(buffer, format=ending, metadata=metadata)
+        path = stem.with_name(f"{stem.name}.{ending}")
+        write_bytes(path, buffer.getvalue())
+        written.append(path)
+    return written
+
+
+def box_plots(
+    stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel], columns: int
+) -> list[Path]:
+    """The paper's box plots: boxes in blue, averages in red, one panel beside the other."""
+    lines = -(-len(panels) // columns)
+    figure = new_figure(title, rows, 2.9 * columns, 0.6 + 2.3 * lines)
+    for place, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(lines, columns, place)
+        filled = [(x, list(group)) for x, group in enumerate(panel.groups) if len(group)]
+        if filled:
+            positions, groups = [x for x, _ in filled], [group for _, group in filled]
+            look = {"color": BLUE}
+            axes.boxplot(
+                groups, positions=positions, widths=0.6, boxprops=look, whiskerprops=look, capprops=look,
+                medianprops=look, flierprops={"marker": ".", "markersize": 4, "markeredgecolor": BLUE},
+            )  # fmt: skip
+            axes.plot(positions, [sum(g) / len(g) for g in groups], color=RED, marker=".", linewidth=1)
+        else:
+            axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)
+        axes.set_xticks(range(len(panel.names)), panel.names, fontsize=7)
+        axes.set_xlim(-0.6, len(panel.names) - 0.4)
+        if panel.percent:
+            axes.set_ylim(-3, 103)
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_title(panel.title, fontsize=8)
+        axes.set_xlabel(panel.across, fontsize=8)
+        axes.set_ylabel(panel.up, fontsize=8)
+    return save(figure, stem)
+
+
+def bar_charts(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels: Sequence[Bars]) -> list[Path]:
+    """Grouped bars with standard deviations, one panel above the other; a black line is the paper's mean. A lone
+    series needs no legend: its names stand below it, aslant."""
+    import matplotlib
+
+    series = list(panels[0].series)
+    colours = matplotlib.colormaps["tab20"]
+    bar, alone = 0.8 / len(series), len(series) == 1
+    places = max(len(panel.names) for panel in panels)
+    width = max(6.5, min(14.0, 1.5 + (0.45 * places if alone else 0.13 * len(series) * places)))
+    figure = new_figure(title, rows, width, 1.2 + (2.9 if alone else 2.3) * len(panels))
+    for place, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(len(panels), 1, place)
+        for index, name in enumerate(series):
+            entries = panel.series[name]
+            shown = [(x - 0.4 + (index + 0.5) * bar, entry) for x, entry in enumerate(entries)]
+            ours = [(x, entry) for x, entry in shown if entry.mean is not None]
+            axes.bar(
+                [x for x, _ in ours], [entry.mean for _, entry in ours], 0.9 * bar,
+                yerr=[entry.deviation or 0.0 for _, entry in ours], error_kw={"elinewidth": 0.6},
+                color=colours(index % colours.N), label=name,
+            )  # fmt: skip
+            for x, entry in shown:
+                if entry.paper is not None:
+                    axes.plot([x - 0.5 * bar, x + 0.5 * bar], [entry.paper] * 2, color=BLACK, linewidth=1.2)
+        if panel.logarithmic:
+            axes.set_yscale("log")
+        slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if alone else {}
+        axes.set_xticks(range(len(panel.names)), panel.names, fontsize=7, **slant)
+        axes.tick_params(axis="y", labelsize=7)
+        axes.set_ylabel(panel.up, fontsize=8)
+        axes.set_title(panel.title, fontsize=8)
+    if alone:
+        return save(figure, stem)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=int(width / 1.6), fontsize=7)
+    return save(figure, stem)
+
+
+def pairs_of_pictures(
+    stem: Path, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, Any, Any]]
+) -> list[Path]:
+    """The paper's Figure of images: originals in the first line, triggered ones in the second; a name over each pair.
+
+    A picture is an array [height, width, channels] of bytes."""
+    figure = new_figure(title, rows, max(5.0, 1.0 * len(columns)), 3.2)
+    for place, (name, original, triggered) in enumerate(columns, 1):
+        for line, picture in enumerate((original, triggered)):
+            axes = figure.add_subplot(2, len(columns), place + line * len(columns))
+            grey = picture.shape[2] == 1
+            axes.imshow(picture[:, :, 0] if grey else picture, cmap="gray" if grey else None, vmin=0, vmax=255)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.set_title(f"{'BKD' if line else 'Ori'}: {name}", fontsize=7)
+    return save(figure, stem)

@@ -1,0 +1,265 @@
+"""The engine behind `fedforget reproduce NAME`: an experiment is a list of cells, worked off one by one.
+
+Cells of one scenario follow each other, so that its federation is trained once. A cell is written down when it is done;
+a run that was stopped, however it was stopped, goes on with the first cell that is missing."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.experiments.cells import Cell, CellFile, alone, provenance
+from fedforget.experiments.options import Options, parse_methods
+from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
+from fedforget.experiments.tables import Table
+from fedforget.methods import METHODS
+
+Row = dict[str, Any]
+FIGURES = (
+    "bd_acc_before", "bd_acc", "test_acc_before", "test_acc", "true_acc", "retained_acc", "target_class_test_acc",
+    "seconds", "gradient_evaluations", "bytes", "stored_bytes", "peak_bytes",
+)  # fmt: skip
+"""What every row has a value for, or None where it was not measured."""
+
+
+@dataclass(frozen=True)
+class CellSpec:
+    """One thing to compute: a method serves a scenario's requests, with the varied `setting` if something is varied."""
+
+    scenario: ScenarioSpec
+    trial: int
+    label: int | str | None
+    """The row's `class`."""
+    method: str
+    preset: str
+    setting: int | float | str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """What `setting` stands for in the method's own settings."""
+
+    @property
+    def name(self) -> str:
+        """Within its experiment, data set and configuration."""
+        setting = "" if self.setting is None else f"/{self.setting}"
+        return f"{self.scenario.name}/{self.method}:{self.preset}{setting}"
+
+    @property
+    def kind(self) -> str:
+        """Cells of one kind take about the same time."""
+        return f"{self.method}:{self.preset}"
+
+
+def request_specs(
+    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),), *, poisoned: bool = True
+) -> list[CellSpec]:
+    """One class of one client at a time, for every method and every (setting, overrides). In order of value: one trial
+    of everything first, then more trials."""
+    return [
+        CellSpec(ScenarioSpec((label,), options.seed + trial, poisoned), trial, label, method, preset, value, overrides)
+        for trial in options.chosen_trials()
+        for label in options.chosen_classes()
+        for method, preset in options.methods or ()
+        for value, overrides in settings
+    ]
+
+
+def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    """The figures of the standard cell. A method that diverges or refuses leaves a sentence and no numbers."""
+    figures = scenario.figures_before()
+    figures |= {"overrides": scenario.overrides(spec.method, spec.preset, spec.overrides)}
+    try:
+        result = scenario.forget(spec.method, spec.preset, spec.overrides)
+        measured = scenario.measure(result.state)
+    except FedForgetError as error:
+        return figures | {"note": str(error)}
+    return figures | measured | result.cost.to_json() | {"notes": list(result.notes)}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper: which cells it is made of, and how they are shown."""
+
+    name: str
+    title: str
+    """What the paper calls it."""
+    label: str
+    """Its LaTeX label there."""
+    specs: Callable[[Options], list[CellSpec]]
+    tables: Callable[[Sequence[Row]], list[Table]]
+    run: Callable[[CellSpec, Scenario], dict[str, Any]] = serve_requests
+    paper: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda row: None
+    """The printed values for a row, where there are any."""
+    figures: Callable[[Sequence[Row], Path], list[Path]] | None = None
+    """Draws into files whose names begin with the given path; imports matplotlib itself."""
+    remarks: Callable[[Sequence[Row]], list[str]] = lambda rows: []
+    """Sentences about the rows, for the page."""
+    methods: str | None = "all"
+    """Which ones if the user names none; None for an experiment that compares no methods."""
+    needs_before: bool = True
+    """False if no cell begins with the model before unlearning, so none is trained."""
+    shares: str | None = None
+    """The experiment whose cells it shows: they are computed there or here, never twice."""
+
+    @property
+    def cells(self) -> str:
+        return self.shares or self.name
+
+    def cell_file(self, options: Options) -> Path:
+        return options.out / f"{'-'.join([self.cells, *options.labels])}.jsonl"
+
+    def key(self, spec: CellSpec, options: Options) -> str:
+        return "/".join([self.cells, *options.labels, spec.name])
+
+
+class Step(NamedTuple):
+    """How far a run is."""
+
+    what: str
+    done: int
+    total: int
+    seconds_left: float | None
+
+
+def _silent(step: Step) -> None:
+    pass
+
+
+def reproduce(
+    experiment: Experiment,
+    options: Options,
+    *,
+    merge: Iterable[Path] = (),
+    progress: Callable[[Step], None] = _silent,
+) -> list[Row]:
+    """Compute what is missing; the rows of all that was asked for, in order. Folders to `merge` are taken in first."""
+    if experiment.methods is not None:
+        options = replace(options, methods=options.methods or parse_methods(experiment.methods))
+    elif options.methods:
+        raise InputError(f"Experiment '{experiment.name}' compares no methods; leave --methods out.")
+    specs = experiment.specs(options)
+    path = experiment.cell_file(options)
+    others = [folder / path.name for folder in merge]
+    for other in others:
+        if not other.exists():
+            raise InputError(f"{other} does not exist, so there is nothing to merge from {other.parent}.")
+    with alone(path) as file:
+        file.merge(others)
+        left = [spec for spec in specs if experiment.key(spec, options) not in file]
+        if left:
+            _compute(experiment, options, left, len(specs), file, progress)
+        progress(Step("done", len(specs), len(specs), 0.0))
+        return [as_row(experiment, file.cells[experiment.key(spec, options)]) for spec in specs]
+
+
+def _compute(
+    experiment: Experiment,
+    options: Options,
+    left: Sequence[CellSpec],
+    total: int,
+    file: CellFile,
+    progress: Callable[[Step], None],
+) -> None:
+    bench, pace = Bench(options), Pace()
+    groups: dict[ScenarioSpec, list[CellSpec]] = {}
+    for spec in left:
+        groups.setdefault(spec.scenario, []).append(spec)
+    todo = [kind for group in groups.values() for kind in ("training", *(spec.kind for spec in group))]
+
+    def step(what: str) -> None:
+        progress(Step(what, total - sum(kind != "training" for kind in todo), total, pace.left(todo)))
+
+    for scenario_spec, group in groups.items():
+        needs_history = any(METHODS[s.method].needs_history for s in group if s.method in METHODS)
+        scenario = bench.scenario(scenario_spec, needs_history=needs_history)
+        step(f"{scenario_spec.name}: training")
+        with pace.timing(todo.pop(0)):
+            broken = _train(scenario) if experiment.needs_before else None
+        for spec in group:
+            step(f"{scenario_spec.name}: {spec.kind}")
+            with pace.timing(todo.pop(0)):
+                figures = {"note": broken} if broken else _figures(experiment, spec, scenario)
+            file.add(make_cell(experiment, spec, options, figures))
+    step("last cell done")
+
+
+def _train(scenario: Scenario) -> str | None:
+    """Why there is no model before unlearning, if there is none."""
+    try:
+        scenario.before  # noqa: B018 (trained and kept here, so that no cell has to pay for it)
+        return None
+    except DivergedError as error:
+        return str(error)
+
+
+def _figures(experiment: Experiment, spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    try:
+        return experiment.run(spec, scenario)
+    except DivergedError as error:
+        return {"note": str(error)}
+
+
+def make_cell(experiment: Experiment, spec: CellSpec, options: Options, figures: Mapping[str, Any]) -> Cell:
+    """What is written down of a cell."""
+    return {
+        "key": experiment.key(spec, options), "experiment": experiment.cells, "dataset": options.dataset,
+        "class": spec.label, "method": spec.method, "preset": spec.preset, "trial": spec.trial,
+        "setting": spec.setting, **dict.fromkeys(FIGURES), "note": None, **figures,
+        "seed": spec.scenario.seed, "configuration": options.configuration, "quick": options.quick,
+        "device": options.device, "threads": options.threads, **provenance(options.device),
+    }  # fmt: skip
+
+
+def as_row(experiment: Experiment, cell: Mapping[str, Any]) -> Row:
+    """A cell with the paper's values beside it."""
+    first = {name: cell[name] for name in ("dataset", "class", "method", "preset", "trial", "setting", *FIGURES)}
+    return first | {"paper": experiment.paper(cell)} | {k: v for k, v in cell.items() if k not in first}
+
+
+def ordered_rows(experiment: Experiment, cells: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """All cells as rows, in an order that does not depend on when they were computed."""
+    names = list(METHODS)
+
+    def rank(cell: Mapping[str, Any]) -> tuple[Any, ...]:
+        place = names.index(cell["method"]) if cell["method"] in names else len(names)
+        return (_rank(cell["class"]), cell["seed"], place, cell["method"], cell["preset"], _rank(cell["setting"]))
+
+    return [as_row(experiment, cell) for cell in sorted(cells, key=rank)]
+
+
+def _rank(value: Any) -> tuple[int, float, str]:
+    number = isinstance(value, int | float)
+    return (0, float(value), "") if number else (1, 0.0, json.dumps(value))
+
+
+class Pace:
+    """How long each kind of work takes, and so how long the rest will."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, list[float]] = defaultdict(list)
+
+    def timing(self, kind: str) -> _Timing:
+        return _Timing(self._seconds[kind])
+
+    def left(self, todo: Sequence[str]) -> float | None:
+        """Seconds for `todo`; a kind that was not met yet counts as the mean of those that were."""
+        means = {kind: sum(times) / len(times) for kind, times in self._seconds.items() if times}
+        if not means:
+            return None
+        other = sum(means.values()) / len(means)
+        return sum(means.get(kind, other) for kind in todo)
+
+
+class _Timing:
+    def __init__(self, times: list[float]) -> None:
+        self._times = times
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self._times.append(time.perf_counter() - self._start)

@@ -1,0 +1,124 @@
+"""An experiment's pages, from its cells: Markdown, LaTeX, JSON, and figures where matplotlib is installed. Nothing on
+them is typed by hand but the words around the numbers; a file NAME.notes.md beside the cells is appended as it is."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedforget.experiments.cells import read_cells
+from fedforget.experiments.configurations import find_configuration
+from fedforget.experiments.engine import Experiment, Row, ordered_rows
+from fedforget.experiments.tables import Table
+from fedforget.files import write_json, write_text
+
+QUICK = "quick: fewer classes, trials or samples"
+
+
+def labelled_tables(experiment: Experiment, rows: Sequence[Row]) -> list[Table]:
+    """The experiment's tables; a quick run says so in every title."""
+    mark = f" ({QUICK})" if any(row["quick"] for row in rows) else ""
+    return [replace(table, title=table.title + mark) for table in experiment.tables(rows)]
+
+
+def write_pages(experiment: Experiment, cells_path: Path) -> list[Path]:
+    """Everything that can be shown of a cell file, beside it; the files written."""
+    rows = ordered_rows(experiment, read_cells(cells_path))
+    if not rows:
+        return []
+    stem = cells_path.with_name(experiment.name + cells_path.stem.removeprefix(experiment.cells))
+    tables = labelled_tables(experiment, rows)
+    figures = _draw(experiment, rows, stem)
+    page, latex, values = (stem.with_name(stem.name + ending) for ending in (".md", ".tex", ".json"))
+    write_text(page, _markdown(experiment, rows, tables, figures, stem))
+    write_text(latex, "\n\n".join(table.to_latex() for table in tables) + "\n")
+    first = rows[0]
+    write_json(
+        values,
+        {
+            "experiment": experiment.name, "title": experiment.title, "label": experiment.label,
+            "dataset": first["dataset"], "configuration": first["configuration"], "quick": first["quick"],
+            "tables": [table.to_json() for table in tables],
+        },
+    )  # fmt: skip
+    return [page, latex, values, *figures]
+
+
+def render_folder(folder: Path, experiments: Sequence[Experiment]) -> list[Path]:
+    """The pages of every cell file in `folder` that belongs to one of the experiments."""
+    written: list[Path] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        kinds = {cell.get("experiment") for cell in read_cells(path)}
+        for experiment in experiments:
+            if kinds == {experiment.cells}:
+                written += write_pages(experiment, path)
+    return written
+
+
+def _draw(experiment: Experiment, rows: Sequence[Row], stem: Path) -> list[Path]:
+    if experiment.figures is None or importlib.util.find_spec("matplotlib") is None:
+        return []
+    return experiment.figures(rows, stem)
+
+
+def _markdown(
+    experiment: Experiment, rows: Sequence[Row], tables: Sequence[Table], figures: Sequence[Path], stem: Path
+) -> str:
+    configuration = find_configuration(rows[0]["dataset"], rows[0]["configuration"])
+    quick = f" ({QUICK})" if rows[0]["quick"] else ""
+    reasons = [f"- {name}: {reason}." for name, reason in configuration.reasons.items()]
+    images = [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".png"]
+    notes = stem.with_name(stem.name + ".notes.md")
+    parts = [
+        f"# {experiment.title}: {configuration.dataset}{quick}",
+        f"The paper's `{experiment.label}`. {command(experiment, rows)} {provenance_of(rows)}",
+        f"Configuration `{configuration.name}`: {configuration.describe()}",
+        *(table.to_markdown() for table in tables),
+        *images,
+        *experiment.remarks(rows),
+        *([notes.read_text().strip()] if notes.exists() else []),
+        "## What the paper leaves open",
+        "\n".join(reasons),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def command(experiment: Experiment, rows: Sequence[Row]) -> str:
+    """The command that computes these rows."""
+    seeds = sorted({row["seed"] for row in rows})
+    methods = dict.fromkeys(f"{row['method']}:{row['preset']}" for row in rows)
+    sequences = [row["class"] for row in rows if isinstance(row["class"], str)]
+    classes = max(sequences, key=len) if sequences else _ranges(sorted({row["class"] for row in rows}))
+    words = [
+        f"fedforget reproduce {experiment.name} --dataset {rows[0]['dataset']} --classes {classes}",
+        *([] if experiment.methods is None else [f"--methods {','.join(methods)}"]),
+        f"--trials {seeds[-1] - seeds[0] + 1} --seed {seeds[0]}",
+    ]
+    words += [] if rows[0]["configuration"] == "default" else [f"--configuration {rows[0]['configuration']}"]
+    words += ["--quick"] if rows[0]["quick"] else []
+    return f"Command: `{' '.join(words)}`; the pages come from the cells by `make results`."
+
+
+def provenance_of(rows: Sequence[Row]) -> str:
+    """When, from which commit and on what the rows were computed."""
+
+    def distinct(name: str) -> str:
+        return ", ".join(sorted({str(row[name]) for row in rows}))
+
+    return (
+        f"{len(rows)} cells. Date {distinct('date')}; commit {distinct('commit')}; {distinct('hardware')}; "
+        f"threads {distinct('threads')}."
+    )
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """0,1,2,5 as 0-2,5."""
+    pieces: list[list[int]] = []
+    for number in numbers:
+        if pieces and number == pieces[-1][-1] + 1:
+            pieces[-1].append(number)
+        else:
+            pieces.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces) or "all"

@@ -1,0 +1,206 @@
+"""A scenario: one federation with a poisoned target, trained once; every method branches from that model.
+
+The trained model is kept in memory while its scenario is worked on, and under OUT/models/ for a run that is taken up
+again and for other experiments. A file that is damaged counts as missing: the model is trained again."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedforget.audit.measures import Measures, measure, measure_now_and_later
+from fedforget.data import load_dataset
+from fedforget.data.backdoor import Backdoor
+from fedforget.data.partition import partition
+from fedforget.errors import DivergedError
+from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.experiments.options import Options
+from fedforget.federation.history import MemoryHistory
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import train
+from fedforget.files import write_bytes, writing
+from fedforget.methods import Forgetting, forget
+from fedforget.models import build_model
+from fedforget.params import State, copy_state, state_of
+from fedforget.requests import ErasureRequest
+
+
+@dataclass(frozen=True)
+class ScenarioSpec:
+    """Which classes of the asking client are the target, under which seed, and whether they are poisoned."""
+
+    labels: tuple[int, ...]
+    seed: int
+    poisoned: bool = True
+
+    @property
+    def name(self) -> str:
+        kind = "class" if self.poisoned else "clean-class"
+        return f"{kind}{'-'.join(map(str, self.labels))}/seed{self.seed}"
+
+
+class Bench:
+    """What all scenarios of one run share: the data, and a network as a workspace."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.configuration = options.settings
+        dataset = load_dataset(options.dataset)
+        self.dataset = dataset.first(*self.configuration.quick_samples) if options.quick else dataset
+        self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
+        self.digest = self.dataset.digest()
+
+    def scenario(self, spec: ScenarioSpec, *, needs_history: bool = False) -> Scenario:
+        return Scenario(self, spec, needs_history)
+
+
+class Scenario:
+    """One federation, the requests to serve in it, and the model before unlearning."""
+
+    def __init__(self, bench: Bench, spec: ScenarioSpec, needs_history: bool) -> None:
+        self.bench, self.spec = bench, spec
+        self.options, self.configuration, self.dataset = bench.options, bench.configuration, bench.dataset
+        self.schedule = self.configuration.schedule(spec.seed, self.options.threads)
+        classes = len(self.dataset.classes)
+        scheme, clients = self.configuration.partition, self.configuration.clients
+        parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
+        self.requests = tuple(ErasureRequest.of_class(ASKING_CLIENT, label) for label in spec.labels)
+        self.backdoors = tuple(
+            Backdoor.draw(request, self.configuration.trigger, classes, spec.seed)
+            for request in (self.requests if spec.poisoned else ())
+        )
+        self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
+        self.federation = LocalFederation(
+            self.dataset, parts, bench.model, backdoors=self.backdoors, device=self.options.device
+        )
+        self.federation.check(self.requests)
+        self.history = MemoryHistory() if needs_history else None
+        self._models: dict[str, State] = {}
+        self.kept: dict[str, Any] = {}
+        """Whatever an experiment wants to find again in a later cell of this scenario."""
+
+    @property
+    def before(self) -> State:
+        """The model before unlearning; a history that is not there yet is recorded by training once more."""
+        if self.history is not None and not self.history.rounds:
+            return self.remember("before", self._train, anew=True)
+        return self.remember("before", self._train)
+
+    def _train(self) -> State:
+        return train(self.federation, self.initial, self.schedule, history=self.history)
+
+    def remember(self, name: str, make: Callable[[], State], *, anew: bool = False) -> State:
+        """The model `name` of this scenario: from memory, from the disk, or made now and kept."""
+        if anew or name not in self._models:
+            path = self._path(name)
+            state = None if anew else load_kept(path)
+            if state is None:
+                state = make()
+                keep(path, state)
+            self._models[name] = copy_state(state, self.federation.device)
+        return self._models[name]
+
+    def _path(self, name: str) -> Path:
+        """Named by all that the model's bits depend on."""
+        options, c = self.options, self.configuration
+        depends = {
+            "data": self.bench.digest, "model": c.model, "clients": c.clients, "partition": c.partition,
+            "schedule": asdict(self.schedule), "backdoors": [b.to_json() for b in self.backdoors],
+            "device": torch.device(options.device).type,
+        }  # fmt: skip
+        tag = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
+        target = self.spec.name if self.spec.poisoned else f"clean/seed{self.spec.seed}"
+        stem = "-".join([*options.labels, *target.split("/"), name, tag])
+        return options.out / "models" / f"{stem}.model"
+
+    def forget(
+        self,
+        method: str,
+        preset: str,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        state: Mapping[str, Tensor] | None = None,
+        requests: Sequence[ErasureRequest] | None = None,
+        served: Sequence[ErasureRequest] = (),
+    ) -> Forgetting:
+        """Serve `requests` (default: all of the scenario's) on `state` (default: the model before unlearning). Clients
+        keep nothing from the cell before: a sketch that is found ready would make this one's bill too small."""
+        before = self.before if state is None else state
+        for client in self.federation.clients:
+            self.federation.client(client).kept.clear()
+        return forget(
+            self.federation, before, self.requests if requests is None else requests, self.schedule, method, preset,
+            served=served, history=self.history, **self.overrides(method, preset, overrides),
+        )  # fmt: skip
+
+    def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What the configuration changes in a method's preset, overruled by `own`."""
+        return dict(self.configuration.overrides.get(f"{method}:{preset}", {})) | dict(own or {})
+
+    def measure(
+        self,
+        state: Mapping[str, Tensor],
+        requests: Sequence[ErasureRequest] | None = None,
+        served: Sequence[ErasureRequest] = (),
+    ) -> dict[str, Any]:
+        """A model's figures on the target, on the retained and on the test data, in percent; with the option
+        `further_round`, also what BD Acc and test accuracy are one ordinary round later. A model whose predictions are
+        no numbers is refused: argmax would still give it an accuracy."""
+        asked = self.requests if requests is None else requests
+        backdoor = self.backdoors[0] if len(self.backdoors) == 1 else None
+        later: Measures | None = None
+        if self.options.further_round:
+            now, later = measure_now_and_later(
+                self.federation, state, asked, self.dataset.test, self.schedule, served=served, backdoor=backdoor
+            )
+        else:
+            now = measure(
+                self.federation, state, asked, self.dataset.test,
+                served=served, backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
+            )  # fmt: skip
+        for figures in (now, later):
+            if figures is not None and figures.target_loss is not None and not math.isfinite(figures.target_loss):
+                raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")
+        after = {} if later is None else {"bd_acc_after_round": later.bd_acc, "test_acc_after_round": later.test_acc}
+        return now.to_json() | after
+
+    def figures_before(self) -> dict[str, Any]:
+        """BD Acc and test accuracy of the model before unlearning, measured once."""
+        if "before" not in self.kept:
+            now = measure(
+                self.federation, self.before, self.requests, self.dataset.test,
+                seed=self.spec.seed, threads=self.options.threads,
+            )  # fmt: skip
+            self.kept["before"] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+        return dict(self.kept["before"])
+
+
+def keep(path: Path, state: Mapping[str, Tensor]) -> None:
+    """A model with its checksum before it. In torch's own format: safetensors is not on every machine."""
+    buffer = io.BytesIO()
+    torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, buffer)
+    data = buffer.getvalue()
+    with writing():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, hashlib.sha256(data).digest() + data)
+
+
+def load_kept(path: Path) -> State | None:
+    """What `keep` wrote, or None where there is no whole file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    checksum, data = content[:32], content[32:]
+    if hashlib.sha256(data).digest() != checksum:
+        return None
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -1,0 +1,204 @@
+"""Table "Accuracy of unlearning multiple classes sequentially" (tab:complete_mul).
+
+One client withdraws its classes one after another; a step serves the next class on the model that the step before left,
+with all earlier requests passed on as served. A step is a cell: its `class` is what was withdrawn so far ("0,1"), its
+`setting` the number of the step. All classes of the sequence are poisoned from the start, each with a wrong label of
+its own. BD Acc is over all targets so far, since what was forgotten must stay forgotten; `bd_acc_by_class` has each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedforget.audit.measures import measure
+from fedforget.errors import FedForgetError
+from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.experiments.drawing import Bars, bar_charts
+from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.options import Options
+from fedforget.experiments.paper_numbers import SEQUENTIAL_BD, SEQUENTIAL_TEST, TEST_ACC_BEFORE
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.summaries import by_method, counted, difference, entry, notes_of, paired_with_retrain
+from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.evaluation import Evaluation
+from fedforget.federation.tasks import Measure
+from fedforget.methods import Forgetting, method_settings
+from fedforget.params import State
+
+STEPS, QUICK_STEPS = 3, 2
+
+
+def specs(options: Options) -> list[CellSpec]:
+    """The classes in the order they were named; one trial of every method first."""
+    order = options.classes or tuple(range(QUICK_STEPS if options.quick else STEPS))
+    return [
+        CellSpec(ScenarioSpec(order, options.seed + trial), trial, _classes(order[:step]), method, preset, step)
+        for trial in options.chosen_trials()
+        for method, preset in options.methods or ()
+        for step in range(1, len(order) + 1)
+    ]
+
+
+def _classes(labels: Sequence[int]) -> str:
+    return ",".join(map(str, labels))
+
+
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    step = int(spec.setting or 0)
+    requests = scenario.requests[:step]
+    figures = _before(scenario, step)
+    name = _name(spec, scenario, step)
+    try:
+        result = serve_step(spec, scenario, step)
+        measured = scenario.measure(result.state, requests)
+    except FedForgetError as error:
+        _failures(scenario)[name] = _left_no_model(step, error)
+        return figures | {"note": str(error)}
+    scenario.remember(name, lambda: result.state)
+    notes = {"notes": list(result.notes), "bd_acc_by_class": bd_acc_by_class(scenario, result.state, step)}
+    return figures | measured | result.cost.to_json() | notes
+
+
+def serve_step(spec: CellSpec, scenario: Scenario, step: int) -> Forgetting:
+    """Serve request number `step` on the model after the steps before it."""
+    before = scenario.before if step == 1 else model_after(spec, scenario, step - 1)
+    return scenario.forget(
+        spec.method, spec.preset,
+        state=before, requests=scenario.requests[step - 1 : step], served=scenario.requests[: step - 1],
+    )  # fmt: skip
+
+
+def model_after(spec: CellSpec, scenario: Scenario, step: int) -> State:
+    """From memory, from the disk, or by serving the step once more; a step that left no model is not tried again."""
+    name, failures = _name(spec, scenario, step), _failures(scenario)
+    if name not in failures:
+        try:
+            return scenario.remember(name, lambda: serve_step(spec, scenario, step).state)
+        except FedForgetError as error:
+            failures[name] = _left_no_model(step, error)
+    raise FedForgetError(failures[name])
+
+
+def _failures(scenario: Scenario) -> dict[str, str]:
+    return scenario.kept.setdefault("failures", {})
+
+
+def _left_no_model(step: int, error: FedForgetError) -> str:
+    said = str(error)
+    return said if said.startswith("Step ") else f"Step {step} left no model: {said}"
+
+
+def _name(spec: CellSpec, scenario: Scenario, step: int) -> str:
+    """A model's name on the disk: with all that it depends on beside the model before."""
+    _, settings = method_settings(spec.method, spec.preset, **scenario.overrides(spec.method, spec.preset))
+    tag = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
+    return f"{spec.method}-{spec.preset}-{tag}-step{step}"
+
+
+def _before(scenario: Scenario, step: int) -> dict[str, Any]:
+    """The model before any unlearning, on the targets of the first `step` requests."""
+    place = f"before step {step}"
+    if place not in scenario.kept:
+        now = measure(
+            scenario.federation, scenario.before, scenario.requests[:step], scenario.dataset.test,
+            seed=scenario.spec.seed, threads=scenario.options.threads,
+        )  # fmt: skip
+        scenario.kept[place] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+    return dict(scenario.kept[place])
+
+
+def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, float | None]:
+    """BD Acc of each class forgotten so far."""
+    found: dict[str, float | None] = {}
+    for request in scenario.requests[:step]:
+        task = Measure(seed=scenario.spec.seed, threads=scenario.options.threads, requests=(request,))
+        (reply,) = scenario.federation.ask(task, state, [ASKING_CLIENT])
+        target = Evaluation.from_numbers(reply.numbers, "target", scenario.federation.classes)
+        found[str(request.label)] = 100.0 * target.flipped_hits / target.evidence if target.evidence else None
+    return found
+
+
+def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
+    place = (row["dataset"], row["class"])
+    if place not in SEQUENTIAL_BD:
+        return None
+    bd, test = SEQUENTIAL_BD[place], SEQUENTIAL_TEST[place]
+    before = {"bd_acc_before": bd["before"].mean, "test_acc_before": TEST_ACC_BEFORE[row["dataset"]].mean}
+    method = row["method"]
+    return before | ({"bd_acc": bd[method].mean, "test_acc": test[method].mean} if method in test else {})
+
+
+def _steps(rows: Sequence[Row]) -> list[str]:
+    """What was withdrawn after each step, the shortest first."""
+    return sorted({row["class"] for row in rows}, key=lambda classes: (classes.count(","), classes))
+
+
+def _after(rows: Sequence[Row], classes: str) -> list[Row]:
+    return [row for row in rows if row["class"] == classes]
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    methods, steps = by_method(rows), _steps(rows)
+    found = []
+    for column, title in (
+        ("bd_acc", "BD Acc (%) over all classes unlearned so far, the lower the better"),
+        ("test_acc", "Test Acc (%)"),
+    ):
+        once = [list({row["seed"]: row for row in _after(rows, classes)}.values()) for classes in steps]
+        body: list[list[str | Entry]] = [["before unlearning", *(entry(own, f"{column}_before") for own in once), ""]]
+        for name, own in methods.items():
+            body.append([name, *(entry(_after(own, classes), column) for classes in steps), counted(own)])
+        heads = ("", *(f"after {classes}" for classes in steps), "cells")
+        notes = notes_of(rows) if column == "bd_acc" else []
+        found.append(Table(title, heads, body, tuple(notes)))
+    return [*found, _by_class(rows, methods), _against_retrain(rows, methods)]
+
+
+def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
+    longest = max(rows, key=lambda row: row["setting"])["class"]
+    last = {name: _after(own, longest) for name, own in methods.items()}
+    body: list[list[str | Entry]] = [
+        [name, *(Entry.of((row.get("bd_acc_by_class") or {}).get(label) for row in own) for label in _labels(longest))]
+        for name, own in last.items()
+    ]
+    heads = ("", *(f"class {label}" for label in _labels(longest)))
+    return Table(f"BD Acc (%) of each class when {longest} are unlearned", heads, body, wide=True)
+
+
+def _labels(classes: str) -> list[str]:
+    return classes.split(",")
+
+
+def _against_retrain(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
+    body: list[list[str | Entry]] = []
+    for name, own in methods.items():
+        pairs = paired_with_retrain(own, rows)
+        if own[0]["method"] != "retrain":
+            body.append([name, difference(pairs, "bd_acc"), difference(pairs, "test_acc"), str(len(pairs))])
+    title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
+    return Table(title, ("", "BD Acc", "Test Acc", "pairs"), body, wide=True)
+
+
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """Both columns of the table as bars; a black line is the paper's mean."""
+    steps, methods = _steps(rows), by_method(rows)
+    panels = [
+        Bars(title, [f"after {classes}" for classes in steps],
+             {name: [entry(_after(own, s), column) for s in steps] for name, own in methods.items()}, f"{title} (%)")
+        for column, title in (("bd_acc", "BD Acc"), ("test_acc", "Test Acc"))
+    ]  # fmt: skip
+    return bar_charts(stem, f"Classes unlearned one after another, {rows[0]['dataset']}", rows, panels)
+
+
+SEQUENTIAL = Experiment(
+    name="sequential",
+    title="Accuracy of unlearning multiple classes sequentially",
+    label="tab:complete_mul",
+    specs=specs,
+    run=run,
+    tables=tables,
+    paper=paper_values,
+    figures=figures,
+)

@@ -1,0 +1,152 @@
+"""The two commands: `fedforget reproduce` and `python -m fedforget.experiments`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fedforget import cli
+from fedforget.data import load_dataset
+from fedforget.experiments import __main__ as bare
+from fedforget.experiments import core
+from fedforget.experiments.cells import CellFile
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+SMALL = ("--quick", "--threads", "1", "--classes", "0", "--methods", "retrain,fedaf-c")
+
+
+class Said(NamedTuple):
+    code: Any
+    out: str
+    err: str
+
+
+Command = Callable[..., Said]
+
+
+@pytest.fixture(params=["fedforget", "python -m"])
+def command(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    main = {"fedforget": cli.main, "python -m": bare.main}[request.param]
+
+    def run(*words: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["program", *map(str, words)])
+        capsys.readouterr()
+        try:
+            main()
+            code: Any = 0
+        except SystemExit as end:
+            code = end.code
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):
+    said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
+    assert said.code == 0, said.err
+    assert said.out.count("\n") == 1
+    values = json.loads(said.out)
+    assert list(values) == ["rows"]
+    assert [(r["method"], r["preset"], r["quick"]) for r in values["rows"]] == [
+        ("retrain", "default", True), ("fedaf-c", "default", True),
+    ]  # fmt: skip
+    again = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
+    assert json.loads(again.out) == values
+    endings = ("jsonl", "md", "tex", "json", "png", "svg")
+    assert {p.name for p in tmp_path.iterdir()} == {"models", *(f"completeness-digits-quick.{e}" for e in endings)}
+
+
+def test_the_table_is_shown_and_labelled(command: Command, tmp_path: Path):
+    said = command("reproduce", "time", *SMALL, "--out", tmp_path)
+    assert said.code == 0, said.err
+    assert "Running time of unlearning one class of one client" in said.out
+    assert "quick" in said.out
+    assert "time-digits-quick.md" in said.out
+    assert (tmp_path / "completeness-digits-quick.jsonl").exists(), "its cells are those of completeness"
+
+
+def test_merging_by_command(command: Command, tmp_path: Path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    command("reproduce", "completeness", *SMALL, "--json", "--out", a)
+    said = command("reproduce", "completeness", *SMALL, "--json", "--out", b, "--merge", a)
+    assert said.code == 0, said.err
+    assert not (b / "models").exists(), "nothing was computed"
+    assert len(json.loads(said.out)["rows"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("magic",), "Experiment 'magic' is unknown; choose one of completeness, time"),
+        (("completeness", "--dataset", "imagenet"), "The experiments do not know the data set 'imagenet';"),
+        (("completeness", "--classes", "7-12"), "Class 10 does not exist; digits has classes 0 to 9."),
+        (("completeness", "--methods", "magic"), "Method 'magic' is unknown; choose one of "),
+        (("completeness", "--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
+        (("completeness", "--merge", "nowhere"), "there is nothing to merge from nowhere."),
+    ],
+)
+def test_bad_input_is_one_sentence_before_any_work(
+    command: Command, tmp_path: Path, words: tuple[str, ...], sentence: str
+):
+    said = command("reproduce", *words, "--out", tmp_path / "out")
+    assert (said.code, said.out) == (2, "")
+    assert sentence in said.err
+    assert said.err.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "docs" / "results"
+    assert command("reproduce", "completeness", *SMALL, "--out", folder).code == 0
+    pages = {path: path.read_bytes() for path in folder.glob("completeness*") if path.suffix != ".jsonl"}
+    for path in pages:
+        path.unlink()
+    (folder / "completeness-digits-quick.notes.md").write_text("We agree.\n")
+    shutil.copy(RESULTS / "core.jsonl", folder)
+    shutil.copy(RESULTS.parents[1] / "README.md", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["experiments", "render", str(folder)])
+    bare.main()
+    assert {path: path.read_bytes() for path in pages if path.suffix != ".md"} == {
+        path: text for path, text in pages.items() if path.suffix != ".md"
+    }
+    page = (folder / "completeness-digits-quick.md").read_text()
+    assert "\n\nWe agree.\n\n" in page
+    assert page.replace("We agree.\n\n", "").encode() == pages[folder / "completeness-digits-quick.md"]
+    assert (folder / "time-digits-quick.md").exists()
+    assert (folder / "core.md").exists()
+
+
+def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def interrupt(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedforget.experiments.engine.make_cell", interrupt)
+    said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
+    assert (said.code, said.out) == (130, "")
+    assert "Interrupted; what is done is kept, and the same command goes on" in said.err
+
+
+def test_the_core_resumes_at_any_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(core, "load_dataset", lambda name: load_dataset("digits").first(200, 40))
+    monkeypatch.setitem(core.SCHEDULES, "default", core.replace(core.MNIST_SCHEDULE, rounds=1))
+    units = [core.Unit("cnn", "class3", 0, poisoned) for poisoned in (True, False)]
+    whole = CellFile(tmp_path / "whole")
+    core.run(whole, units, 1, lambda line: None)
+    keys = [f"{unit.key}/{name}" for unit in units for name in core.cell_names(unit)]
+    assert list(whole.cells) == keys
+    path = tmp_path / "stopped"
+    path.write_text("".join(json.dumps(whole.cells[key]) + "\n" for key in (*keys[:2], keys[-1])))
+    core.run(CellFile(path), units, 1, lambda line: None)
+    stopped = CellFile(path)
+    assert set(stopped.cells) == set(keys)
+    for key in keys:
+        for name in ("test_acc", "bd_acc", "bd_acc_after_round", "note"):
+            assert stopped.cells[key].get(name) == whole.cells[key].get(name)
