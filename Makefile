@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# One process for each core; the tests of a file stay together, since they share its fixtures.
+PARALLEL := -n auto --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help setup demo check format test-fast test test-slow bench results clean
@@ -51,10 +53,10 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not real and not slow" --doctest-modules src tests
+	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not slow" --doctest-modules src tests
 
 test: check $(VENV)/.browser
-	$(BIN)/python -m pytest -m "not slow" --doctest-modules src tests
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --doctest-modules src tests
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow tests
