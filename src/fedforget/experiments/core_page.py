@@ -31,8 +31,8 @@ def render_core(cells_path: Path, page: Path) -> None:
         "Percentages; mean and standard deviation over the cells. Seconds are those of the whole request, from its "
         "arrival to the final global model: memory, sketch, forgetting and recovery.",
         "The settings of `recommended` were chosen by hand on these same classes and seeds, and on classes 1, 2, 4, 5, "
-        "8 and 9 with two other seeds, over some 60 variants. Read the nine cells as a fit, not as a held-out test: the "
-        "other classes of the completeness experiment are that.",
+        "8 and 9 with two other seeds, over some 60 variants. Read the nine cells as a fit, not as a held-out test: "
+        "the other classes of the completeness experiment are that.",
         "## Poisoned targets: classes 0, 3 and 7, seeds 0 to 2",
         _table(poisoned),
         _poisoned_summary(poisoned),
