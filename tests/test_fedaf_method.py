@@ -24,6 +24,7 @@ from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSke
 from fedforget.methods.fedaf.settings import (
     BY_SIZE,
     CONVENTIONAL,
+    CONVENTIONAL_REPLACING,
     LARGE_NETWORK,
     PAPER,
     RECOMMENDED,
@@ -398,7 +399,8 @@ def test_the_papers_preset_diverges_on_mnist():
 
 def test_the_presets_are_what_is_documented():
     assert METHODS["fedaf"].presets == {"recommended": RECOMMENDED, "paper": PAPER}
-    assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL}
+    assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
+    assert replace(CONVENTIONAL, aggregation="replace") == CONVENTIONAL_REPLACING
     assert FedAFSettings() == RECOMMENDED
     paper = {
         "memory": "debiased", "teachers": 10, "sigma": "auto", "penalty": "gradient", "strength": 10.0,

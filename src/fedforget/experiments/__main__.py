@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--device", default="cpu")
     reproduce.add_argument("--seed", type=int, default=0)
     reproduce.add_argument("--out", type=Path, default=Path("results"))
-    reproduce.add_argument("--merge", type=Path, nargs="*", default=[], help="folders whose cells are taken in first")
+    reproduce.add_argument(
+        "--merge", type=Path, nargs="*", action="extend", default=[], help="folders whose cells are taken in first"
+    )
     reproduce.add_argument("--configuration", default="default", help="default or paper")
     reproduce.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     reproduce.add_argument("--quick", action="store_true", help="fewer classes, trials and samples")

@@ -33,14 +33,16 @@ PROVENANCE = (
 
 @functools.cache
 def commit() -> str:
-    """The source's commit: from git in a checkout, else from FEDFORGET_COMMIT, for a copy that has no history."""
-    if (CHECKOUT / ".git").exists():
-        command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
-        try:
+    """The source's commit: FEDFORGET_COMMIT for a copy whose history is not its own, else what git says."""
+    if os.environ.get("FEDFORGET_COMMIT"):
+        return os.environ["FEDFORGET_COMMIT"]
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        if (CHECKOUT / ".git").exists():
             return subprocess.run(command, capture_output=True, text=True, check=True, cwd=CHECKOUT).stdout.strip()
-        except (OSError, subprocess.CalledProcessError):
-            pass
-    return os.environ.get("FEDFORGET_COMMIT") or "unknown"
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    return "unknown"
 
 
 def provenance(device: str) -> dict[str, str]:

@@ -12,8 +12,8 @@ from fedforget.errors import InputError
 from fedforget.experiments.configurations import Configuration, find_configuration
 from fedforget.methods import METHODS, method_settings
 
-BOTH_PRESETS = ("fedaf",)
-"""Methods of which `all` takes every preset: the one this package is about."""
+EVERY_PRESET = ("fedaf", "fedaf-c", "sga", "cdp")
+"""Methods of which `all` takes every preset: FedAF, and what the paper compares it with, where that is quick."""
 QUICK_CLASSES = 2
 
 
@@ -94,12 +94,12 @@ def parse_classes(text: str) -> tuple[int, ...] | None:
 def parse_methods(text: str) -> tuple[tuple[str, str], ...]:
     """(method, preset) pairs of `all`, or of names such as retrain,fedaf:paper; a bare name is its default preset.
 
-    `all` is every method of the table in its default preset, and FedAF in both."""
+    `all` is every method of the table in its default preset, and those of `EVERY_PRESET` in all of theirs."""
     if text == "all":
         return tuple(
             (name, preset)
             for name, method in METHODS.items()
-            for preset in (method.presets if name in BOTH_PRESETS else [next(iter(method.presets))])
+            for preset in (method.presets if name in EVERY_PRESET else [next(iter(method.presets))])
         )
     pairs = []
     for word in text.split(","):

@@ -24,7 +24,7 @@ from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.fedaf.method import forget_with_fedaf
-from fedforget.methods.fedaf.settings import CONVENTIONAL, PAPER, RECOMMENDED
+from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, PAPER, RECOMMENDED
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
 from fedforget.methods.fedquit import FedQUITSettings, forget_with_fedquit
@@ -55,7 +55,10 @@ METHODS: dict[str, Method] = {
     "fedaf": Method(
         forget_with_fedaf, {"recommended": RECOMMENDED, "paper": PAPER}, "overwrite the target with new memories"
     ),
-    "fedaf-c": Method(forget_with_fedaf, {"default": CONVENTIONAL}, "new memories without the knowledge preserver"),
+    "fedaf-c": Method(
+        forget_with_fedaf, {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
+        "new memories without the knowledge preserver",
+    ),  # fmt: skip
     "frr": Method(
         frr.retrain_rapidly,
         {"paper": frr.PAPER, "code": frr.CODE},

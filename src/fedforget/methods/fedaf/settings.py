@@ -161,9 +161,12 @@ PAPER = FedAFSettings(
     penalty="gradient", strength=10.0, normalise=False,
     sketch_rows=50, sketch_labels="data", sketch_data="all", sketch_scope="client", sketch_samples=None,
     ascent="plain", epochs=1, min_steps=0, stop_below=None, lr=0.001, momentum=0.0, batch_size=64,
-    aggregation="average-training", recovery_rounds=0,
+    freeze_normalisation=False, aggregation="average-training", recovery_rounds=0,
 )  # fmt: skip
 """The text to the letter, with the ambiguities decided as docs/decisions/paper-ambiguities.md says. It diverges."""
 
 CONVENTIONAL = replace(PAPER, preserver="none", ascent="none")
 """The paper's ablation FedAF-C: conventional training on the new memories, L_M alone."""
+
+CONVENTIONAL_REPLACING = replace(CONVENTIONAL, aggregation="replace")
+"""The same where the client's model becomes the global one: the paper does not say what the peers send."""
