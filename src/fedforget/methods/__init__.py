@@ -56,9 +56,10 @@ METHODS: dict[str, Method] = {
         forget_with_fedaf, {"recommended": RECOMMENDED, "paper": PAPER}, "overwrite the target with new memories"
     ),
     "fedaf-c": Method(
-        forget_with_fedaf, {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
+        forget_with_fedaf,
+        {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
         "new memories without the knowledge preserver",
-    ),  # fmt: skip
+    ),
     "frr": Method(
         frr.retrain_rapidly,
         {"paper": frr.PAPER, "code": frr.CODE},
