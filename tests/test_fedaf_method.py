@@ -394,6 +394,12 @@ def test_the_papers_preset_diverges_on_mnist():
     assert digest(before) == kept
 
 
+def test_a_step_that_is_too_long_names_the_remedy():
+    federation, before = make()
+    with pytest.raises(DivergedError, match=r"^The forgetting step diverged: .*set a smaller step_length\)\.$"):
+        serve(federation, before, **DIRECT | {"step_length": 1e30, "min_steps": 30, "ascent": "plain"})
+
+
 # Settings.
 
 

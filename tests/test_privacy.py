@@ -20,7 +20,7 @@ from fedforget.data.samples import Samples
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
-from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train
+from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
 from fedforget.methods import METHODS, forget
 from fedforget.methods.cdp import MeasureActivity
 from fedforget.methods.fedaf.forgetting import BuildSketch, Forget
@@ -43,7 +43,7 @@ NUMBERS = 60
 MODELS = {Train, TrainSecondOrder, Forget, BuildSketch, Ascend, MeasureFisher, MeasureActivity, Climb, Distil,
           MeanGradient}  # fmt: skip
 """The tasks whose replies hold tensors."""
-TASKS = MODELS | {CountSamples, Measure}
+TASKS = MODELS | {CountSamples, Measure, Withdraw}
 
 
 class Leak(AssertionError):

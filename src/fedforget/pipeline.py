@@ -16,9 +16,9 @@ from fedforget.data import Dataset
 from fedforget.data.backdoor import Backdoor
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.evaluation import evaluate
-from fedforget.federation.local import Federation, LocalFederation, TargetSize, thread_count
+from fedforget.federation.local import Federation, TargetSize, thread_count
 from fedforget.federation.rounds import Schedule, run_round
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.methods import METHODS, Forgetting, check_history, forget, method_settings
 from fedforget.params import State, state_of
 from fedforget.report import write_report
@@ -44,20 +44,26 @@ def _silent(what: str, done: int, total: int) -> None:
 
 
 def train_run(
-    folder: Path, config: RunConfig | None = None, *, progress: Progress = _silent, device: str = "cpu"
+    folder: Path,
+    config: RunConfig | None = None,
+    *,
+    progress: Progress = _silent,
+    device: str = "cpu",
+    federation: Federation | None = None,
 ) -> Run:
     """Train the federation of `config` into a new folder, or, without `config`, go on where `folder` was left.
+    `federation` may be one on other machines that holds the data of `config`; else it is made here.
 
     Every draw is named by seed, round and client, so the model after a round depends on the model before it alone:
     a resumed run ends with the same bits. Requests that arrive meanwhile are served between two rounds."""
     if config is not None:
         dataset = config.load_dataset()
-        federation = config.build_federation(dataset, device)
+        federation = federation or config.build_federation(dataset, device)
         run = Run.create(folder, config, state_of(federation.model))
     else:
         run = Run(folder)
         dataset = run.config.load_dataset()
-        federation = run.config.build_federation(dataset, device)
+        federation = federation or run.config.build_federation(dataset, device)
     schedule = run.config.schedule
     with run.training_lock() as alone:
         if not alone:
@@ -77,7 +83,7 @@ def train_run(
     return run
 
 
-def _test_metrics(federation: LocalFederation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
+def _test_metrics(federation: Federation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
     with thread_count(threads):
         federation.model.load_state_dict(state)
         result = evaluate(
@@ -110,7 +116,7 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
     return state
 
 
-def _serve_late(run: Run, federation: LocalFederation, progress: Progress) -> None:
+def _serve_late(run: Run, federation: Federation, progress: Progress) -> None:
     """Serve what arrived during the last round: after training, every request branches from the trained model.
 
     The queue is looked at once more after the lock is free, so nobody who found it taken is left waiting."""
@@ -144,6 +150,7 @@ def forget_run(
     *,
     progress: Progress = _silent,
     device: str = "cpu",
+    federation: Federation | None = None,
     **overrides: Any,
 ) -> Path | None:
     """Serve requests on a run; the folder of the model that forgot.
@@ -152,7 +159,7 @@ def forget_run(
     before the next round; if another process is training it right now, the request is queued there (None)."""
     run = Run(folder)
     preset, _ = method_settings(method, preset, **overrides)
-    federation = run.config.build_federation(run.config.load_dataset(), device)
+    federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
     check_history(method, run.history)
     if run.finished:
@@ -180,7 +187,7 @@ def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, pre
 
 def _branch(
     run: Run,
-    federation: LocalFederation,
+    federation: Federation,
     requests: tuple[ErasureRequest, ...],
     method: str,
     preset: str,
@@ -275,7 +282,7 @@ class FolderCheckpoints:
 
 
 class Watched:
-    """A federation that tells how far it is: one step for each reply."""
+    """A federation that tells how far it is: one step for each reply, save to a withdrawal, which is no work."""
 
     def __init__(self, federation: Federation, what: str, total: int, progress: Progress, done: int = 0) -> None:
         self._federation = federation
@@ -293,13 +300,19 @@ class Watched:
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         for reply in self._federation.ask(task, state, to):
-            self._done = min(self._done + 1, self._total)
-            self._progress(self._what, self._done, self._total)
+            if not isinstance(task, Withdraw):
+                self._done = min(self._done + 1, self._total)
+                self._progress(self._what, self._done, self._total)
             yield reply
 
 
 def audit_run(
-    folder: Path, requests: Sequence[ErasureRequest] | None = None, *, progress: Progress = _silent, device: str = "cpu"
+    folder: Path,
+    requests: Sequence[ErasureRequest] | None = None,
+    *,
+    progress: Progress = _silent,
+    device: str = "cpu",
+    federation: Federation | None = None,
 ) -> dict[str, Any]:
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
 
@@ -315,7 +328,7 @@ def audit_run(
             f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first."
         )
     dataset = run.config.load_dataset()
-    federation = run.config.build_federation(dataset, device)
+    federation = federation or run.config.build_federation(dataset, device)
     if not any(r["method"] == "retrain" for r in chosen):
         _branch(run, federation, asked, "retrain", "default", progress, {})
         chosen = [r for r in _results(run) if r["id"] == requests_id(asked)]
@@ -323,7 +336,11 @@ def audit_run(
     for result in chosen:
         if "diverged" not in result:
             models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-    audit = audit_models(federation, dataset, models, chosen, asked, run.config.schedule, progress, served=run.served)
+    backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
+    audit = audit_models(
+        federation, dataset, models, chosen, asked, run.config.schedule, progress,
+        served=run.served, backdoors=backdoors,
+    )  # fmt: skip
     audit["run"] = run.config.to_json()
     write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
     for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same

@@ -58,7 +58,7 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
     environment.tests["came_back"] = comparison.came_back
     methods = [row for row in audit["rows"] if row["method"] not in ("before", "retrain")]
     measured = [row for row in methods if row.get("per_class")]
-    curved = [row for row in methods if (row.get("curves") or {}).get("samples")]
+    curved = [row for row in methods if (row.get("curves") or {}).get("target_hits")]
     page = environment.get_template("report.html.j2").render(
         audit=audit,
         run=audit.get("run") or {},

@@ -314,3 +314,15 @@ def test_the_time_left_is_that_of_the_kinds_left():
     pace._seconds["b"] += [10.0]
     assert pace.left(["a", "b", "c"]) == 2.0 + 10.0 + 6.0
     assert pace.left([]) == 0.0
+
+
+def test_cells_of_other_settings_are_refused(options: Options, monkeypatch: pytest.MonkeyPatch):
+    """A changed default must not show the old default's results as its own."""
+    chosen = replace(options, classes=(0,), methods=parse_methods("sga"))
+    rows = reproduce(COMPLETENESS, chosen)
+    changed = replace(METHODS["sga"], presets={"ewc": replace(METHODS["sga"].presets["ewc"], epochs=4)})
+    monkeypatch.setitem(METHODS, "sga", changed)
+    with pytest.raises(InputError, match=r"a cell of sga:ewc .*other settings \(epochs was 5 and is 4\); delete such"):
+        reproduce(COMPLETENESS, chosen)
+    monkeypatch.undo()
+    assert reproduce(COMPLETENESS, chosen) == rows

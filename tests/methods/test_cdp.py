@@ -15,7 +15,7 @@ from fedforget import LocalFederation, Schedule, build_model, load_dataset, trai
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.federation.tasks import Train
+from fedforget.federation.tasks import Train, Withdraw
 from fedforget.methods import forget, method_settings
 from fedforget.methods.cdp import CDPSettings, MeasureActivity, activity_sums, channel_scores, choose_channels
 from fedforget.models import ResNet10, xavier_initialise
@@ -295,7 +295,8 @@ def test_several_classes_are_pruned_one_after_another_and_fine_tuned_once():
     ask = federation.ask
     federation.ask = lambda task, *more: (asked.append(task), ask(task, *more))[1]  # type: ignore[method-assign]
     both = forget(federation, before, requests, SCHEDULE, "cdp", ratio=0.1)
-    assert [type(task) for task in asked] == [MeasureActivity, MeasureActivity, Train, Train], "3 is scored once"
+    kinds = [type(task) for task in asked]
+    assert kinds == [*[Withdraw] * 3, MeasureActivity, MeasureActivity, Train, Train], "3 is scored once"
     assert sum(int(mask.sum()) for mask in channels("cnn", both.state)[0].values()) == 2 * 5
 
 

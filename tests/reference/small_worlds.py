@@ -11,7 +11,7 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.models import xavier_initialise
 from fedforget.params import State, state_of
 
@@ -20,11 +20,13 @@ SCHEDULE = Schedule(rounds=5, lr=0.05, batch_size=8, threads=1)
 
 
 class Tapped(LocalFederation):
-    """Writes down every task, the model that went with it, and the reply."""
+    """Writes down every task, the model that went with it, and the reply; not the withdrawal, which comes before the
+    first task of every method."""
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         for reply in super().ask(task, state, to):
-            self.log.append((task, dict(state), reply))
+            if not isinstance(task, Withdraw):
+                self.log.append((task, dict(state), reply))
             yield reply
 
     @property

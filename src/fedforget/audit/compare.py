@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from fedforget.audit.measures import distance_to, measure_now_and_later
+from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
-from fedforget.federation.local import LocalFederation
+from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, describe_requests
@@ -17,7 +18,7 @@ COSTS = ("seconds", "gradient_evaluations", "bytes", "stored_bytes", "peak_bytes
 
 
 def audit_models(
-    federation: LocalFederation,
+    federation: Federation,
     dataset: Dataset,
     models: Mapping[str, State],
     results: Sequence[Mapping[str, Any]],
@@ -26,13 +27,14 @@ def audit_models(
     progress: Callable[[str, int, int], None],
     *,
     served: Sequence[ErasureRequest] = (),
+    backdoors: Sequence[Backdoor] = (),
 ) -> dict[str, Any]:
     """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
     asking = {request.client for request in requests}
-    backdoor = next((b for b in federation.backdoors if b.request.client in asking), None)
+    backdoor = next((b for b in backdoors if b.request.client in asking), None)
     oracle = models.get("retrain:default")
     rows: list[dict[str, Any]] = []
     entries: list[Mapping[str, Any]] = [{"name": "before", "method": "before", "preset": None}]

@@ -44,6 +44,10 @@ class Configuration:
     def schedule(self, seed: int, threads: int) -> Schedule:
         return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads)
 
+    def overrides_of(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """What this data set changes in a method's preset, overruled by `own`."""
+        return dict(self.overrides.get(f"{method}:{preset}", {})) | dict(own or {})
+
     def describe(self) -> str:
         """One sentence for a page of results."""
         t = self.trigger

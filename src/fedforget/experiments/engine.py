@@ -9,7 +9,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ from fedforget.experiments.cells import Cell, CellFile, alone, provenance
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
-from fedforget.methods import METHODS
+from fedforget.methods import METHODS, method_settings
+from fedforget.methods.fedaf.settings import FedAFSettings
 
 Row = dict[str, Any]
 FIGURES = (
@@ -149,11 +150,38 @@ def reproduce(
             raise InputError(f"{other} does not exist, so there is nothing to merge from {other.parent}.")
     with alone(path) as file:
         file.merge(others)
+        for spec in specs:
+            if experiment.key(spec, options) in file:
+                check_settings(spec, options, file.cells[experiment.key(spec, options)], path)
         left = [spec for spec in specs if experiment.key(spec, options) not in file]
         if left:
             _compute(experiment, options, left, len(specs), file, progress)
         progress(Step("done", len(specs), len(specs), 0.0))
         return [as_row(experiment, file.cells[experiment.key(spec, options)]) for spec in specs]
+
+
+def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
+    """All settings the cell's method runs with; None where a cell is no method's."""
+    if spec.method not in METHODS:
+        return None
+    changed = options.settings.overrides_of(spec.method, spec.preset, spec.overrides)
+    settings = method_settings(spec.method, spec.preset, **changed)[1]
+    return settings.explained() if isinstance(settings, FedAFSettings) else asdict(settings)
+
+
+def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
+    """Refuse a cell that was computed with other settings: it would be shown as if it were of these."""
+    now, then = settings_of(spec, options) or {}, cell["method_settings"] or {}
+    changed = [
+        f"{name} was {then.get(name)} and is {now.get(name)}"
+        for name in sorted({*now, *then})
+        if now.get(name) != then.get(name)
+    ]
+    if changed:
+        raise InputError(
+            f"{path} has a cell of {spec.kind} that was computed with other settings ({'; '.join(changed)}); "
+            "delete such lines, or choose another --out."
+        )
 
 
 def _compute(
@@ -208,7 +236,8 @@ def make_cell(experiment: Experiment, spec: CellSpec, options: Options, figures:
     return {
         "key": experiment.key(spec, options), "experiment": experiment.cells, "dataset": options.dataset,
         "class": spec.label, "method": spec.method, "preset": spec.preset, "trial": spec.trial,
-        "setting": spec.setting, **dict.fromkeys(FIGURES), "note": None, **figures,
+        "setting": spec.setting, "method_settings": settings_of(spec, options), **dict.fromkeys(FIGURES), "note": None,
+        **figures,
         "seed": spec.scenario.seed, "configuration": options.configuration, "quick": options.quick,
         "device": options.device, "threads": options.threads, **provenance(options.device),
     }  # fmt: skip

@@ -144,7 +144,7 @@ class Scenario:
 
     def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the configuration changes in a method's preset, overruled by `own`."""
-        return dict(self.configuration.overrides.get(f"{method}:{preset}", {})) | dict(own or {})
+        return self.configuration.overrides_of(method, preset, own)
 
     def measure(
         self,

@@ -5,7 +5,6 @@ The arithmetic is that of the plain loop in `training.py`: v <- momentum v + g, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Normalisation
+from fedforget.federation.sgd import momentum_step
 
 _STEPS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], CapturedStep]] = WeakKeyDictionary()
 
@@ -66,16 +66,6 @@ class CapturedStep:
         torch.index_select(features, 0, batch, out=self._features)
         torch.index_select(labels, 0, batch, out=self._labels)
         self._graph.replay()
-
-
-@torch.no_grad()
-def momentum_step(
-    parameters: list[Tensor], velocity: list[Tensor], gradients: Sequence[Tensor], lr: float, momentum: float
-) -> None:
-    """v <- momentum v + g, theta <- theta - lr v, in place."""
-    torch._foreach_mul_(velocity, momentum)
-    torch._foreach_add_(velocity, list(gradients))
-    torch._foreach_add_(parameters, velocity, alpha=-lr)
 
 
 def captured_step(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from fedforget.errors import InputError
 from fedforget.requests import ErasureRequest, target_mask
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Client:
     """Client k with its data D_k. `model` is a workspace any task may overwrite; the weights arrive with the task."""
 
@@ -24,8 +24,10 @@ class Client:
     normalisation: Normalisation
     classes: int
     device: torch.device
-    kept: dict[str, Any] = field(default_factory=dict)
+    kept: MutableMapping[str, Any] = field(default_factory=dict)
     """What the client keeps for a next task, such as a sketch; it never leaves."""
+    erased: tuple[ErasureRequest, ...] = ()
+    """What the client has withdrawn, whoever asks: no part of its retained data any more."""
 
     def load(self, state: Mapping[str, Tensor]) -> nn.Module:
         """The workspace model with the weights of `state`."""
@@ -36,15 +38,26 @@ class Client:
         """Features as the network takes them."""
         return self.normalisation(features.to(self.device))
 
-    def positions(self, requests: Sequence[ErasureRequest]) -> tuple[Tensor, Tensor]:
-        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest."""
+    def positions(
+        self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest.
+
+        What the client has erased is never retained, save a target that is `being_forgotten` by this very task: a
+        method may have to look once more at what it makes the model forget."""
         mask = target_mask(requests, self.index, self.samples)
-        return mask.nonzero().squeeze(1), (~mask).nonzero().squeeze(1)
+        gone = target_mask(self.erased, self.index, self.samples)
+        gone &= ~target_mask(being_forgotten, self.index, self.samples)
+        return mask.nonzero().squeeze(1), (~(mask | gone)).nonzero().squeeze(1)
 
     def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
         """(R, D') themselves, copied."""
         target, retained = self.positions(requests)
         return self.samples.select(target), self.samples.select(retained)
+
+    def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
+        """Erase from now on; a request that is known already changes nothing."""
+        self.erased += tuple(request for request in requests if request not in self.erased)
 
     def check(self, request: ErasureRequest) -> int:
         """Refuse a request that names nothing of this client's; return the size of its target."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedforget.federation.local import Federation, TargetSize
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.params import state_bytes
 from fedforget.requests import ErasureRequest
 
@@ -54,9 +54,11 @@ class Cost:
 
 
 class Meter:
-    """A federation that writes down what everything costs. Methods run on a meter and name the stage they are in."""
+    """A federation that writes down what everything costs. Methods run on a meter and name the stage they are in.
 
-    def __init__(self, federation: Federation) -> None:
+    Before the first task of a method, and only if it comes to that, the clients get their `withdrawals`."""
+
+    def __init__(self, federation: Federation, withdrawals: Sequence[Withdraw] = ()) -> None:
         self.federation = federation
         self.model = federation.model
         self.classes = federation.classes
@@ -64,6 +66,7 @@ class Meter:
         self.device = federation.device
         self.cost = Cost()
         self.notes: list[str] = []
+        self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()
 
@@ -86,6 +89,13 @@ class Meter:
             self._stage = before
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        while self._withdrawals:
+            withdrawal = self._withdrawals.pop(0)
+            for _ in self._ask(withdrawal, {}, {request.client for request in withdrawal.requests}):
+                pass
+        yield from self._ask(task, state, to)
+
+    def _ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None) -> Iterator[Reply]:
         sent = state_bytes(state)
         for reply in self.federation.ask(task, state, to):
             numbers = len(reply.numbers) + sum(len(curve) for curve in reply.curves.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import torch
@@ -72,6 +73,7 @@ class LocalFederation:
         *,
         backdoors: Sequence[Backdoor] = (),
         device: str | torch.device = "cpu",
+        erased: Sequence[ErasureRequest] = (),
     ) -> None:
         try:
             self.device = torch.device(device)
@@ -85,6 +87,7 @@ class LocalFederation:
         if self.device.type == "cuda":
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)
+        self._erased = tuple(erased)
         self._clients = [self._client(k, dataset.train.select(part)) for k, part in enumerate(parts)]
         together = torch.cat([client.samples.ids for client in self._clients])
         if len(together.unique()) != len(together):
@@ -95,7 +98,8 @@ class LocalFederation:
             samples = backdoor.poison(index, samples)
         if self.device.type != "cpu":
             samples = samples.with_features(samples.features.to(self.device))
-        return Client(index, samples, self.model, self.normalisation, self.classes, self.device)
+        own = tuple(request for request in self._erased if request.client == index)
+        return Client(index, samples, self.model, self.normalisation, self.classes, self.device, erased=own)
 
     @property
     def clients(self) -> Sequence[int]:
@@ -112,8 +116,10 @@ class LocalFederation:
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         state = copy_state(state, self.device)
         for index in sorted(self.clients if to is None else to):
+            # On a copy: what a client withdraws for one request is not remembered for the next (see `Withdraw`).
+            client = replace(self.client(index))
             with thread_count(task.threads):
-                reply = task.run(state, self.client(index))
+                reply = task.run(state, client)
             yield reply
 
     def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
@@ -125,8 +131,12 @@ class LocalFederation:
         for index in sorted({request.client for request in requests}):
             target, retained = self.client(index).positions(requests)
             sizes[index] = TargetSize(len(target), len(retained))
-        if sum(size.target for size in sizes.values()) >= sum(len(client.samples) for client in self._clients):
-            raise InputError(
-                "The target is all the data there is, so no model would be left; delete the model instead."
-            )
-        return sizes
+        others = sum(len(self.client(k).positions(())[1]) for k in self.clients if k not in sizes)
+        return check_something_is_left(sizes, others)
+
+
+def check_something_is_left(sizes: dict[int, TargetSize], others: int) -> dict[int, TargetSize]:
+    """`sizes`, unless neither the clients that ask nor the `others` would have a sample left."""
+    if not others and not any(size.retained for size in sizes.values()):
+        raise InputError("The target is all the data there is, so no model would be left; delete the model instead.")
+    return sizes

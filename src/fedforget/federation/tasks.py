@@ -8,10 +8,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
+from fedforget.errors import InputError
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -37,6 +38,9 @@ class Reply:
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Base of all tasks. `seed` names the run; `threads` travels along because the thread count changes float bits."""
+
+    at_target: ClassVar[bool] = False
+    """Whether only a client that one of the task's `requests` names can do it."""
 
     seed: int
     threads: int
@@ -72,12 +76,51 @@ class Train(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class CountSamples(Task):
-    """n_k: how many samples the client trains on, without what `exclude` names."""
+    """n_k: how many samples the client trains on, without what `exclude` names. The target of `requests`, which is
+    being forgotten, still counts unless it is excluded too."""
 
     exclude: tuple[ErasureRequest, ...] = ()
+    requests: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        return Reply(client.index, numbers={"samples": float(len(client.positions(self.exclude)[1]))})
+        retained = client.positions(self.exclude, self.requests)[1]
+        return Reply(client.index, numbers={"samples": float(len(retained))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckRequests(Task):
+    """How much of the client's data its own of the `requests` name, and how much is left; what names nothing is
+    refused."""
+
+    at_target: ClassVar[bool] = True
+
+    requests: tuple[ErasureRequest, ...]
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        for request in self.requests:
+            if request.client == client.index:
+                client.check(request)
+        target, retained = client.positions(self.requests)
+        return Reply(client.index, numbers={"target": float(len(target)), "retained": float(len(retained))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withdraw(Task):
+    """The client notes that `requests`, all of them its own, are withdrawn. It comes before the first task of every
+    method. A client that remembers (a Flower node) never trains on the target again, in any run; in one process nobody
+    remembers, since there every request branches off the same federation, and a round leaves out what it names."""
+
+    at_target: ClassVar[bool] = True
+
+    requests: tuple[ErasureRequest, ...]
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        for request in self.requests:
+            if request.client != client.index:
+                raise InputError(f"Client {client.index} cannot withdraw {request.describe()}; that is not its own.")
+            client.check(request)
+        client.withdraw(self.requests)
+        return Reply(client.index)
 
 
 @dataclass(frozen=True, kw_only=True)

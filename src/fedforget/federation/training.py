@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.errors import DivergedError
-from fedforget.federation.captured import can_capture, captured_step, momentum_step
+from fedforget.federation.captured import can_capture, captured_step
 from fedforget.federation.client import Client
+from fedforget.federation.sgd import SGD, momentum_step
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import first_non_finite, state_of
+from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
 _NORMALISERS = (nn.modules.batchnorm._NormBase,)
@@ -39,9 +41,11 @@ def set_training_mode(model: nn.Module, freeze_normalisation: bool) -> None:
                 module.eval()
 
 
-def train_at_client(task: Train, state: Mapping[str, Tensor], client: Client) -> Reply:
+def train_at_client(
+    task: Train, state: Mapping[str, Tensor], client: Client, being_forgotten: Sequence[ErasureRequest] = ()
+) -> Reply:
     """One client's round: theta_{k,t+1} from theta_t (the step before Eq. 2)."""
-    _, positions = client.positions(task.exclude)
+    _, positions = client.positions(task.exclude, being_forgotten)
     if task.share < 1.0 and len(positions):
         generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
         count = max(1, math.ceil(task.share * len(positions)), task.min_samples)
@@ -80,7 +84,7 @@ def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, pos
     model = client.load(state)
     alone = min(len(positions), task.batch_size) == 1
     set_training_mode(model, task.freeze_normalisation or alone)
-    optimiser = torch.optim.SGD(model.parameters(), lr=task.lr, momentum=task.momentum)
+    optimiser = SGD(model.parameters(), task.lr, task.momentum)
     generator = _order(task, client)
     features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
     total = torch.zeros((), device=client.device)
@@ -89,9 +93,7 @@ def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, pos
             for order in minibatches(len(positions), task.batch_size, generator, client.device):
                 batch = positions[order]
                 loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                optimiser.step(loss)
                 total += loss.detach() * len(batch)
     return total
 

@@ -22,6 +22,7 @@ from fedforget.federation.cost import Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.tasks import Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.fedaf.method import forget_with_fedaf
 from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, PAPER, RECOMMENDED
@@ -147,6 +148,16 @@ def check_history(method: str, history: History | None) -> None:
     history.check()
 
 
+def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
+    """What each client that asks must note down, one task for each."""
+    return [
+        Withdraw(
+            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client)
+        )
+        for client in sorted({request.client for request in requests})
+    ]
+
+
 def forget(
     federation: Federation,
     state: Mapping[str, Tensor],
@@ -174,7 +185,7 @@ def forget(
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
     check_history(method, history)
-    meter = Meter(federation)
+    meter = Meter(federation, withdrawals(asked, schedule))
     extra: dict[str, Any] = {}
     if checkpoints is not None and METHODS[method].resumable:
         extra["checkpoints"] = Checkpoints(checkpoints, meter)

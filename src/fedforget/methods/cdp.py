@@ -102,8 +102,9 @@ def prune_and_tune(
     for label in labels:
         with federation.stage("activity"):
             task = MeasureActivity(
-                seed=schedule.seed, threads=schedule.threads, served=tuple(served), batch_size=settings.batch_size
-            )
+                seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served),
+                batch_size=settings.batch_size,
+            )  # fmt: skip
             activity, target, behind = mean_activity(federation, task, current, label)
         with federation.stage("pruning"):
             scores = {name: channel_scores(values, target, settings.idf) for name, values in activity.items()}
@@ -147,11 +148,12 @@ class MeasureActivity(Task):
 
     A forward pass over all that the client still has, the target too: its class is what the scores are about."""
 
+    requests: tuple[ErasureRequest, ...] = ()
     served: tuple[ErasureRequest, ...] = ()
     batch_size: int = 256
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        samples = client.samples.select(client.positions(self.served)[1])
+        samples = client.samples.select(client.positions(self.served, self.requests)[1])
         counts = F.one_hot(samples.true_labels, client.classes).sum(dim=0)
         if len(samples) == 0:
             return Reply(client.index, numbers={"samples": 0.0})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -77,6 +78,8 @@ def forget_with_fedquit(
 @dataclass(frozen=True, kw_only=True)
 class Distil(Task):
     """The student's training at the client that asks, on the target alone."""
+
+    at_target: ClassVar[bool] = True
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

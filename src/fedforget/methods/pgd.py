@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,9 @@ def forget_with_pgd(
     current = dict(state)
     curves: dict[str, list[float]] = {"target_loss": [], "squared_distance": []}
     with federation.stage("forgetting"):
-        count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=tuple(served))
+        count = CountSamples(
+            seed=schedule.seed, threads=schedule.threads, exclude=tuple(served), requests=tuple(requests)
+        )
         held = {reply.client: reply.numbers["samples"] for reply in federation.ask(count, {}, everybody)}
         for client in asking:
             last = replace(schedule.train_task(schedule.rounds, served), epochs=1, purpose="last local model")
@@ -123,6 +126,8 @@ def forget_with_pgd(
 class Climb(Task):
     """The projected ascent at the client that asks. `last` makes w_i; `others` is W - n_i."""
 
+    at_target: ClassVar[bool] = True
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     last: Train
@@ -132,7 +137,7 @@ class Climb(Task):
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         settings, name = self.settings, ("pgd", "client", client.index)
         target = target_positions(client, self.requests, self.served).to(client.device)
-        epoch = train_at_client(self.last, state, client)
+        epoch = train_at_client(self.last, state, client, self.requests)
         last = flatten(trainable(client.model))
         model = client.load(state)
         parameters = trainable(model)

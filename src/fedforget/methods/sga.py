@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -34,6 +34,7 @@ from fedforget.federation.aggregation import average
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
+from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_numbers, check_targets, finite, target_positions
@@ -132,6 +133,8 @@ def ascend(
 class Ascend(Task):
     """The climb at the target's client; the reply is its whole model."""
 
+    at_target: ClassVar[bool] = True
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: SGASettings
@@ -162,7 +165,7 @@ class Ascend(Task):
         pool = {
             "retained": client.positions((*self.served, *self.requests))[1],
             "target": target_positions(client, self.requests, self.served),
-            "all": client.positions(self.served)[1],
+            "all": client.positions(self.served, self.requests)[1],
         }[self.settings.fisher_on]
         return fisher_at_client(client, pool, self.settings, self.seed)
 
@@ -172,7 +175,7 @@ class Ascend(Task):
         anchor = torch.cat([parameter.detach().reshape(-1) for parameter in parameters]).clone()
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         set_training_mode(model, settings.freeze_normalisation or min(len(target), settings.batch_size) == 1)
-        optimiser = torch.optim.SGD(parameters, lr=settings.lr)
+        optimiser = SGD(parameters, settings.lr)
         generator = derive_generator(self.seed, "sga", "client", client.index, "order")
         curves: dict[str, list[float]] = {"samples": [], "target_loss": [], "penalty": []}
         steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
@@ -181,9 +184,7 @@ class Ascend(Task):
                 logits = model(client.inputs(features[batch]))
                 theta = torch.cat([parameter.reshape(-1) for parameter in parameters])
                 loss, climbed, penalty = ascent_loss(logits, labels[batch], theta, anchor, fisher, settings.strength)
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                optimiser.step(loss)
                 seen = torch.stack([climbed.detach(), penalty.detach()]).tolist()
                 for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
                     curves[name].append(value)

@@ -19,7 +19,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from torch.nn import functional as F
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
+from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
@@ -72,6 +73,8 @@ class Forget(Task):
 
     With `amnesia` the result is no model to keep but the teacher that is to be reminded: see `memory_generator`."""
 
+    at_target: ClassVar[bool] = True
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: FedAFSettings
@@ -90,14 +93,15 @@ class Forget(Task):
         preserver, lr, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
         unstable = self._unstable(preserver, lr)
+        remedy = unstable or ("" if self.settings.lr else f"its learning rate was {lr:.2g}; set a smaller step_length")
         with seeded_globally(client.device, self.seed, "forget", "client", client.index, "dropout"):
-            curves = self._forget(client, target, memory, preserver, lr, unstable)
+            curves = self._forget(client, target, memory, preserver, lr, remedy)
         forgotten = state_of(model)
         clock.stop("memory" if self.amnesia else "forgetting")
 
         broken = first_non_finite(forgotten)
         if broken is not None:
-            why = f" ({unstable})" if unstable else ""
+            why = f" ({remedy})" if remedy else ""
             raise DivergedError(self._name, f"parameter '{broken}' is no longer finite{why}.")
         return Reply(
             client.index,
@@ -164,13 +168,13 @@ class Forget(Task):
         return self.settings.lr or float(self.settings.step_length) / max(mean_square, 1e-12) ** 0.5
 
     def _forget(
-        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, unstable: str
+        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, remedy: str
     ) -> dict[str, list[float]]:
         """SGD on the loss above, one step of the preserver after each."""
         settings, model = self.settings, client.model
         parameters = trainable(model)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
-        optimiser = torch.optim.SGD(parameters.values(), lr=lr, momentum=settings.momentum)
+        optimiser = SGD(parameters.values(), lr, settings.momentum)
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
@@ -191,11 +195,9 @@ class Forget(Task):
                     curves[name].append(value)
                 learnt.append(gap)
                 if not math.isfinite(seen[0] + seen[1]):
-                    why = f" ({unstable})" if unstable else ""
+                    why = f" ({remedy})" if remedy else ""
                     raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
-                optimiser.zero_grad(set_to_none=True)
-                loss.backward()
-                optimiser.step()
+                optimiser.step(loss)
                 if preserver is not None and settings.penalty == "gradient":
                     preserver.gradient_step(parameters, lr)
                 elif preserver is not None:
@@ -244,8 +246,9 @@ class BuildSketch(Task):
 
 def sketch_pool(client: Client, task: Forget | BuildSketch) -> Tensor:
     """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
-    gone = task.served if task.settings.sketch_data == "all" else (*task.served, *task.requests)
-    return client.positions(gone)[1]
+    if task.settings.sketch_data == "all":
+        return client.positions(task.served, task.requests)[1]
+    return client.positions((*task.served, *task.requests))[1]
 
 
 def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:

@@ -88,6 +88,12 @@ class FedAFSettings:
         large = int(weights >= LARGE_NETWORK)
         return replace(self, **{name: pair[large] for name, pair in BY_SIZE.items() if getattr(self, name) == "auto"})
 
+    def explained(self) -> dict[str, Any]:
+        """All settings by name, with what `auto` means for a small and a large network in its place."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        meaning = {name: f"auto: {small} or {large}" for name, (small, large) in BY_SIZE.items()}
+        return {name: meaning[name] if name in meaning and v == "auto" else v for name, v in values.items()}
+
     @property
     def sketch(self) -> tuple[object, ...]:
         """What a sketch depends on: two settings with the same value here can share one."""

@@ -1,0 +1,61 @@
+"""Our steps against torch's own optimiser, bit for bit, and what they are there for: no compiler in every process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedforget.federation.sgd import SGD
+
+
+def losses(model: nn.Module, steps: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randn(8, 5, generator=generator) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("lr", [0.3, 0.01])
+def test_the_same_bits_as_torch(momentum: float, lr: float):
+    torch.manual_seed(1)
+    ours = nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3))
+    theirs = nn.Sequential(nn.Linear(5, 9), nn.Tanh(), nn.Linear(9, 3))
+    theirs.load_state_dict(ours.state_dict())
+    reference = torch.optim.SGD(theirs.parameters(), lr=lr, momentum=momentum)
+    steps = SGD(ours.parameters(), lr, momentum)
+    for x in losses(ours, 12):
+        steps.step(ours(x).square().mean())
+        reference.zero_grad()
+        theirs(x).square().mean().backward()
+        reference.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_frozen_and_unused_parameters_stay():
+    used, unused, frozen = (nn.Parameter(torch.ones(2)) for _ in range(3))
+    frozen.requires_grad_(False)
+    steps = SGD([used, unused, frozen], 0.5, 0.9)
+    steps.step((used * frozen).sum())
+    assert used.tolist() == [0.5, 0.5]
+    assert unused.tolist() == frozen.tolist() == [1.0, 1.0]
+
+
+FORGET = """
+import sys
+from fedforget import ErasureRequest, LocalFederation, Schedule, build_model, forget, load_dataset, partition
+from fedforget import state_of, train
+data = load_dataset("digits").first(200, 20)
+model = build_model("cnn", data.shape, 10, seed=0)
+federation = LocalFederation(data, partition("iid", data.train.labels, 4, 0), model)
+schedule = Schedule(rounds=1, lr=0.05, batch_size=16, threads=1)
+before = train(federation, state_of(model), schedule)
+forget(federation, before, ErasureRequest.of_class(0, 3), schedule)
+sys.exit("torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_request_imports_no_compiler():
+    assert subprocess.run([sys.executable, "-c", FORGET], check=False).returncode == 0
