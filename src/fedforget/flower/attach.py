@@ -1,0 +1,205 @@
+"""Forgetting in a Flower app that is there already, the nodes' side: two lines beside its own @app.train.
+
+    attach(app, Net, lambda context: load_data(context.node_config["partition-id"], ...)[0])
+
+    @app.train()
+    def train(message, context):
+        trainloader = retained(context, load_data(...)[0])
+
+`attach` serves requests. `retained` keeps what was withdrawn out of the app's own training: without it the next
+ordinary round trains on the erased samples again, and the model learns again what it was made to forget."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import Context
+from flwr.clientapp import ClientApp
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset
+
+from fedforget.data.labelled import labelled_samples
+from fedforget.data.samples import Normalisation, Samples
+from fedforget.errors import InputError
+from fedforget.federation.client import Client
+from fedforget.flower.client_app import LoadClient, client_number, open_store, register
+from fedforget.models import check_model
+from fedforget.params import is_finite
+from fedforget.requests import target_mask
+
+Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
+LOADER_SETTINGS = (
+    "batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
+    "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "pin_memory_device",
+)  # fmt: skip
+
+
+class Retained(Subset[Any]):
+    """A data set without what its node has withdrawn; `dataset` is the whole."""
+
+
+def attach(
+    app: ClientApp,
+    model: Callable[[], nn.Module],
+    data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
+    *,
+    features: str = "img",
+    label: str = "label",
+    device: str | torch.device = "cpu",
+) -> None:
+    """Teach `app` to serve erasure requests, beside whatever else it does.
+
+    `model` makes the network, `data` gives this node's training data: pairs (features, label), or dicts with the
+    entries `features` and `label`. The features are floats as the network takes them; nothing is normalised again.
+
+    A sample's id is its position. So `data` must give the same samples in the same order in every run, without random
+    augmentation: a split needs a fixed seed. A DataLoader may shuffle; its data set is read in order, whole,
+    for every message.
+
+    The node's config has its `partition-id`, perhaps a `name`, and a `state-dir`, where the node remembers for ever
+    what it has withdrawn. Mods of the whole app also see our messages: clipping belongs into `@app.train(mods=...)`."""
+    try:
+        register(app, client_loader(model, data, features=features, label=label, device=device))
+    except ValueError as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"fedforget cannot be attached to this app, which needs @app.train functions: {reason}"
+        ) from None
+
+
+def client_loader(
+    model: Callable[[], nn.Module],
+    data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
+    *,
+    features: str = "img",
+    label: str = "label",
+    device: str | torch.device = "cpu",
+) -> LoadClient:
+    """Makes a node's client of its own network and data, as `attach` takes them."""
+
+    def load_client(context: Context) -> Client:
+        number, network, place = client_number(context), model(), torch.device(device)
+        samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
+        if place.type != "cpu":
+            samples = samples.with_features(samples.features.to(place))
+        return Client(number, samples, network.to(place), Normalisation(), classes, place)
+
+    return load_client
+
+
+def retained(context: Context, data: Data, *, label: str = "label") -> Data:
+    """`data` without what this node has withdrawn; `data` itself where that is nothing. For the app's own @app.train.
+
+    Give it the same data as `attach` gets, a data set or a DataLoader. A node that has withdrawn everything, or that
+    has no state-dir to remember in, is refused: Flower reports it, and the round goes on without that node.
+
+    An app that trains without this trains on erased samples from the next round on. Nothing can notice that from
+    outside: fedforget's own tasks leave the samples out, but the app's training is the app's."""
+    number = client_number(context)
+    store = open_store(context, number)
+    if store is None:
+        raise InputError(
+            f"Client {number} has no state-dir, so it cannot know what it has withdrawn; "
+            "name a folder in the node's config, or in the run's for a simulation."
+        )
+    withdrawn = store.withdrawn
+    if not withdrawn:
+        return data
+    whole = _whole(data)
+    labels = torch.tensor([_number(_entries(item, None, label)[1]) for item in _items(whole)])
+    samples = Samples.of(torch.empty(len(labels), 0), labels)
+    left = (~target_mask(withdrawn, number, samples)).nonzero().squeeze(1).tolist()
+    if not left:
+        raise InputError(f"Client {number} has withdrawn all of its data, so it has nothing to train on.")
+    rest = Retained(whole, left)
+    return _loader(data, rest) if isinstance(data, DataLoader) else rest  # type: ignore[return-value]
+
+
+def _whole(data: Dataset[Any] | DataLoader[Any]) -> Dataset[Any]:
+    """The data set in its own order, also where a loader shuffles it or `retained` took something out."""
+    dataset = data.dataset if isinstance(data, DataLoader) else data
+    return dataset.dataset if isinstance(dataset, Retained) else dataset
+
+
+def _items(dataset: Any) -> list[Any]:
+    if isinstance(dataset, IterableDataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
+        raise InputError(
+            f"A {type(dataset).__name__} has no positions, so its samples have no stable ids; "
+            "give a data set with len() and an index."
+        )
+    return [dataset[position] for position in range(len(dataset))]
+
+
+def _entries(item: Any, features: str | None, label: str) -> tuple[Any, Any]:
+    """(features, label) of a pair or of a dict; without a name for the features, the label alone counts."""
+    if isinstance(item, Mapping):
+        missing = next((name for name in (features, label) if name is not None and name not in item), None)
+        if missing is not None:
+            raise InputError(f"A sample has no entry '{missing}'; it has {', '.join(map(str, item))}.")
+        return None if features is None else item[features], item[label]
+    if isinstance(item, tuple | list) and len(item) == 2:
+        return item[0], item[1]
+    raise InputError(f"A sample is a {type(item).__name__}, but it must be a pair (features, label) or a dict.")
+
+
+def _number(label: Any) -> int:
+    try:
+        return operator.index(label)
+    except TypeError:
+        raise InputError(f"A sample has the label {label!r:.40}; give one whole number for each.") from None
+
+
+def _read(dataset: Any, model: nn.Module, features: str, label: str, source: str) -> tuple[Samples, int]:
+    """(all samples, how many classes the network tells apart)."""
+    pairs = [_entries(item, features, label) for item in _items(dataset)]
+    if not pairs:
+        raise InputError(f"{source} holds no samples; give at least one.")
+    rows = [_row(row) for row, _ in pairs]
+    odd = next((row for row in rows if row.shape != rows[0].shape), None)
+    if odd is not None:
+        raise InputError(
+            f"{source} has samples of shape {tuple(rows[0].shape)} and {tuple(odd.shape)}; make them alike."
+        )
+    stacked = torch.stack(rows)
+    if not is_finite([stacked]):
+        raise InputError(f"{source} holds a NaN or an infinite number; remove or replace it.")
+    classes = _classes(model, rows[0].shape)
+    return labelled_samples(stacked, torch.tensor([_number(y) for _, y in pairs]), classes, source), classes
+
+
+def _row(features: Any) -> Tensor:
+    if isinstance(features, Tensor | np.ndarray):
+        row = torch.as_tensor(features)
+        if row.is_floating_point():
+            return row.float()
+    kind = getattr(features, "dtype", type(features).__name__)
+    raise InputError(f"A sample's features are {kind}; give a tensor of floats, as the network takes it.")
+
+
+def _classes(model: nn.Module, shape: torch.Size) -> int:
+    """As many as the network has outputs; one that is no classifier for this data is refused."""
+    was_training = model.training
+    try:
+        with torch.no_grad():
+            out = model.eval()(torch.zeros((2, *shape)))
+    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+        out = None
+    finally:
+        model.train(was_training)
+    classes = out.shape[1] if isinstance(out, Tensor) and out.dim() > 1 else 1
+    check_model(model, shape, classes)
+    return classes
+
+
+def _loader(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
+    """The same loader over another data set."""
+    if loader.batch_size is None or type(loader.sampler) not in (SequentialSampler, RandomSampler):
+        raise InputError(
+            "The DataLoader has a sampler of its own; give retained the data set, and make the loader of what returns."
+        )
+    settings = {name: getattr(loader, name) for name in LOADER_SETTINGS if hasattr(loader, name)}
+    return DataLoader(dataset, shuffle=isinstance(loader.sampler, RandomSampler), **settings)

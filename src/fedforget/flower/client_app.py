@@ -1,0 +1,107 @@
+"""The client's side: message -> task -> reply -> message, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.client import Client
+from fedforget.federation.local import thread_count
+from fedforget.flower.checks import check_task, outline
+from fedforget.flower.messages import (
+    QUERY_TYPE,
+    TASK_TYPE,
+    Description,
+    description_content,
+    error_content,
+    read_task,
+    reply_content,
+)
+from fedforget.flower.node_store import NodeStore
+
+LoadClient = Callable[[Context], Client]
+"""Makes this node's client, with its own data and a model to work in, from the node's and the run's config."""
+
+
+def build_client_app(load_client: LoadClient) -> ClientApp:
+    """A ClientApp that does fedforget's tasks for the client that `load_client` makes."""
+    app = ClientApp()
+    register(app, load_client)
+    return app
+
+
+def register(app: ClientApp, load_client: LoadClient) -> None:
+    """Teach an app our two message types, beside whatever else it does."""
+
+    @app.train(TASK_TYPE.partition(".")[2])
+    def do_task(message: Message, context: Context) -> Message:
+        return _answer(message, context, lambda client, store: _run(message.content, client, store), load_client)
+
+    @app.query(QUERY_TYPE.partition(".")[2])
+    def describe(message: Message, context: Context) -> Message:
+        return _answer(message, context, lambda client, _: _describe(client, context), load_client)
+
+
+def client_number(context: Context) -> int:
+    """Which client this node is: the `partition-id` of its config."""
+    number = context.node_config.get("partition-id")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise InputError(f"The node's config must have a partition-id, a number from 0; it is {number!r}.")
+    return number
+
+
+def open_store(context: Context, client: int) -> NodeStore | None:
+    """The files of this client: in the node's own `state-dir`, or below the run's where a whole federation shares one
+    machine. None where nobody named a folder: then nothing outlives a task."""
+    own, shared = context.node_config.get("state-dir"), context.run_config.get("state-dir")
+    if own:
+        return NodeStore(Path(str(own)), client)
+    return NodeStore(Path(str(shared)) / f"client-{client:03d}", client) if shared else None
+
+
+def _answer(
+    message: Message,
+    context: Context,
+    work: Callable[[Client, NodeStore | None], RecordDict],
+    load_client: LoadClient,
+) -> Message:
+    """The reply to a message. Our own errors travel as what they are; any other is left to Flower to report."""
+    number = -1
+    try:
+        number = client_number(context)
+        client = load_client(context)
+        if client.index != number:
+            raise InputError(f"This node's data are client {client.index}'s, but its partition-id is {number}.")
+        store = open_store(context, number)
+        client = replace(client, erased=store.withdrawn, kept=store.kept) if store else replace(client, kept={})
+        content = work(client, store)
+    except FedForgetError as error:
+        content = error_content(number, error)
+    return Message(content, reply_to=message)
+
+
+def _run(content: RecordDict, client: Client, store: NodeStore | None) -> RecordDict:
+    task, addressee, state = read_task(content)
+    check_task(task, addressee, state, client)
+    state = {name: tensor.to(client.device) for name, tensor in state.items()}
+    erased = client.erased
+    with thread_count(task.threads):
+        reply = task.run(state, client)
+    if client.erased != erased:
+        if store is None:
+            note = f"Client {client.index} has no state-dir, so it will not remember what it withdrew."
+            reply = replace(reply, notes=(*reply.notes, note))
+        else:
+            store.withdraw(client.erased)
+    return reply_content(reply)
+
+
+def _describe(client: Client, context: Context) -> RecordDict:
+    name = str(context.node_config.get("name") or f"client {client.index}")
+    samples = len(client.positions(())[1])
+    return description_content(Description(client.index, name, samples, outline(client.model)))

@@ -1,0 +1,193 @@
+"""Tasks and replies as the content of Flower messages.
+
+A content has two records: `fedforget`, one JSON text, and `tensors`, the arrays as raw bytes with their types and
+shapes. The JSON lists the tensors' names in order, since flattening a model depends on it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.federation.tasks import Reply, Task
+from fedforget.flower.errors import ClientError, RefusedError
+from fedforget.flower.values import decode, encode, fits, read_json
+from fedforget.params import State
+
+TASK_TYPE = "train.forget"
+"""The message type of every task."""
+QUERY_TYPE = "query.forget"
+"""Of the question who a node is."""
+VERSION = 1
+TEXT, TENSORS = "fedforget", "tensors"
+RAW = "fedforget.raw"
+"""The name of our serialisation in Flower's arrays: the tensor's bytes, in C order."""
+TYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float32, torch.float64, torch.float16, torch.bfloat16,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+def pack(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    """The tensors bit for bit, whatever their type."""
+
+    def array(tensor: Tensor) -> Array:
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy().tobytes()
+        return Array(dtype=str(tensor.dtype).removeprefix("torch."), shape=tuple(tensor.shape), stype=RAW, data=data)
+
+    return ArrayRecord({name: array(tensor) for name, tensor in tensors.items()})
+
+
+def unpack(content: RecordDict, names: Any) -> State:
+    """The tensors again, in the order of `names`; what is not what it says it is is refused."""
+    record = content.get(TENSORS)
+    if not isinstance(record, ArrayRecord):
+        raise RefusedError("The message has no record of tensors.")
+    if not isinstance(names, list) or sorted(map(str, names)) != sorted(record):
+        raise RefusedError("The message does not hold the tensors that it lists.")
+    return {name: _tensor(name, record[name]) for name in names}
+
+
+def _tensor(name: str, array: Array) -> Tensor:
+    dtype = TYPES.get(array.dtype)
+    if dtype is None or array.stype != RAW:
+        raise RefusedError(f"Tensor '{name}' is of the unknown type '{array.dtype}' ({array.stype}).")
+    shape = tuple(array.shape)
+    if any(size < 0 for size in shape) or math.prod(shape) * dtype.itemsize != len(array.data):
+        raise RefusedError(
+            f"Tensor '{name}' has {len(array.data)} bytes, which do not make {array.dtype}{list(shape)}."
+        )
+    # In memory that torch aligned: the bits of a product can depend on where its factors lie.
+    flat = torch.empty(len(array.data), dtype=torch.uint8)
+    flat.numpy()[:] = np.frombuffer(array.data, dtype=np.uint8)
+    return flat.view(dtype).reshape(shape)
+
+
+def _content(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:
+    text = json.dumps({"version": VERSION, **values})
+    return RecordDict({TEXT: ConfigRecord({"json": text}), TENSORS: arrays or ArrayRecord()})
+
+
+def _opened(content: RecordDict) -> dict[str, Any]:
+    """The JSON of a content of ours."""
+    record = content.get(TEXT)
+    text = record.get("json") if isinstance(record, ConfigRecord) else None
+    if not isinstance(text, str):
+        raise RefusedError("The message is not one of fedforget's.")
+    values = read_json(text)
+    if values.pop("version", None) != VERSION:
+        raise RefusedError("The message is of another version; both sides must run the same fedforget.")
+    return values
+
+
+def _expect(values: Mapping[str, Any], **hints: Any) -> None:
+    """Refuse an entry that is missing, unknown, or of the wrong type."""
+    unknown = set(values) - set(hints)
+    if unknown:
+        raise RefusedError(f"The message has the unknown entry '{min(unknown)}'.")
+    for name, hint in hints.items():
+        if name not in values or not fits(values[name], hint):
+            raise RefusedError(f"The message's entry '{name}' is missing or of the wrong type.")
+
+
+def task_content(task: Task, client: int, state: Mapping[str, Tensor], arrays: ArrayRecord | None = None) -> RecordDict:
+    """A task for one client. `arrays` is the packed `state`, where several clients get the same."""
+    values = {"client": client, "task": encode(task, {}), "tensors": list(state)}
+    return _content(values, pack(state) if arrays is None else arrays)
+
+
+def read_task(content: RecordDict) -> tuple[Task, int, State]:
+    """(the task, the client it is for, the tensors that came with it)."""
+    values = _opened(content)
+    _expect(values, client=int, task=dict, tensors=list)
+    task = decode(values["task"], {})
+    if not isinstance(task, Task):
+        raise RefusedError(f"'{type(task).__name__}' is no task.")
+    return task, values["client"], unpack(content, values["tensors"])
+
+
+def reply_content(reply: Reply) -> RecordDict:
+    return _content({**vars(reply), "tensors": list(reply.tensors)}, pack(reply.tensors))
+
+
+def read_reply(content: RecordDict, client: int) -> Reply:
+    """What `client` replied. The error it tells of is raised; what is no reply of this client is refused."""
+    values = _opened(content)
+    _raise_error(values, client)
+    _expect(
+        values, client=int, tensors=list, numbers=dict, curves=dict, gradient_evaluations=float, seconds=dict,
+        stored_bytes=int, notes=list,
+    )  # fmt: skip
+    if values["client"] != client:
+        raise RefusedError(f"It answers as client {values['client']}.")
+    curves = values["curves"].values()
+    if not all(isinstance(curve, list) for curve in curves) or not all(isinstance(n, str) for n in values["notes"]):
+        raise RefusedError("The reply's curves or notes are malformed.")
+    numbers = [*values["numbers"].values(), *values["seconds"].values(), values["gradient_evaluations"]]
+    for number in itertools.chain(numbers, *curves):
+        if not fits(number, float) or not math.isfinite(number):
+            raise RefusedError(f"The reply holds {number!r:.40}, which is no finite number.")
+    return Reply(**{**values, "tensors": unpack(content, values["tensors"]), "notes": tuple(values["notes"])})
+
+
+def error_content(client: int, error: FedForgetError) -> RecordDict:
+    """A refusal or a divergence in the client's own words; the server raises the same."""
+    told = {"kind": "refused", "words": [str(error)]}
+    if isinstance(error, DivergedError):
+        told = {"kind": "diverged", "words": [error.stage, error.detail]}
+    elif isinstance(error, InputError):
+        told = {"kind": "input", "words": [str(error)]}
+    return _content({"client": client, "error": told})
+
+
+def _raise_error(values: Mapping[str, Any], client: int) -> None:
+    """Raise what a client told of, as it did there; a divergence names the client."""
+    if "error" not in values:
+        return
+    error = values["error"]
+    kind, words = (error.get("kind"), error.get("words")) if isinstance(error, dict) else (None, None)
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ClientError(client, "answered with an error that cannot be read.")
+    if kind == "diverged" and len(words) == 2:
+        stage, detail = words
+        named = f"client {client}" in stage.lower()
+        raise DivergedError(stage if named else f"{stage} at client {client}", detail)
+    if kind == "input":
+        raise InputError(words[0])
+    raise ClientError(client, f"refused: {words[0]}")
+
+
+@dataclass(frozen=True)
+class Description:
+    """Who a node is: the client's number, a name for people, and how many samples it would train on.
+
+    `model` is a digest of its model's names, types and shapes: the server's must be the same."""
+
+    client: int
+    name: str
+    samples: int
+    model: str
+
+
+def description_content(description: Description) -> RecordDict:
+    return _content(vars(description))
+
+
+def read_description(content: RecordDict) -> Description:
+    values = _opened(content)
+    _raise_error(values, values.get("client", -1))
+    _expect(values, client=int, name=str, samples=int, model=str)
+    return Description(**values)

@@ -1,0 +1,140 @@
+"""What a node keeps in files, since Flower keeps nothing of a node across runs or restarts.
+
+    state-dir/
+      node.json              which client this is, and what it has withdrawn, for ever
+      kept-NAME.json         something kept for a next task, such as a sketch; its tensors, with their checksum, are in
+      kept-NAME-N.safetensors
+
+Every file is written beside its place and renamed, and carries a checksum. A damaged node.json stops the node: it must
+never train on what it can no longer know to be withdrawn. Something damaged that was kept is made anew."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import FedForgetError, InputError
+from fedforget.files import writing
+from fedforget.flower.values import decode, encode
+from fedforget.params import State, copy_state
+from fedforget.requests import ErasureRequest
+from fedforget.runs import load_model, read_sealed, save_model, write_sealed
+
+log = logging.getLogger(__name__)
+VERSION = 1
+
+
+class NodeStore:
+    """The folder of one client on its own node."""
+
+    def __init__(self, folder: Path, client: int) -> None:
+        self.folder, self.client = Path(folder), client
+        with writing():
+            self.folder.mkdir(parents=True, exist_ok=True)
+        self.kept = KeptInFiles(self.folder)
+        if self._read()["client"] != client:
+            raise InputError(
+                f"{self.folder} holds the state of client {self._read()['client']}, but this node is client {client}; "
+                "give every node its own state-dir."
+            )
+
+    @property
+    def withdrawn(self) -> tuple[ErasureRequest, ...]:
+        """Every request that this client ever withdrew, oldest first."""
+        return tuple(ErasureRequest.from_json(values) for values in self._read()["withdrawn"])
+
+    def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
+        """Add what is new; on disk when this returns, whatever another run on this node writes at the same time."""
+        with self._alone():
+            known = self.withdrawn
+            fresh = tuple(request for request in requests if request not in known)
+            if fresh:
+                everything = [request.to_json() for request in (*known, *fresh)]
+                write_sealed(self._path, {"version": VERSION, "client": self.client, "withdrawn": everything})
+
+    @property
+    def _path(self) -> Path:
+        return self.folder / "node.json"
+
+    def _read(self) -> dict[str, Any]:
+        if not self._path.exists():
+            return {"version": VERSION, "client": self.client, "withdrawn": []}
+        try:
+            values = read_sealed(self._path)
+            if values["version"] != VERSION:
+                raise InputError(f"{self._path} is of version {values['version']}, but this fedforget reads {VERSION}.")
+            return values
+        except (ValueError, KeyError, OSError):
+            raise InputError(f"{self._path} is damaged and cannot be read; restore it from a backup.") from None
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        with writing():
+            handle = open(self.folder / ".lock", "w")  # noqa: SIM115 (closed by the next line)
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+
+class KeptInFiles(MutableMapping[str, Any]):
+    """`Client.kept` on disk: read when it is looked at, written when it is set."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _note(self, key: str) -> Path:
+        return self._folder / f"kept-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+
+    def __getitem__(self, key: str) -> Any:
+        path = self._note(key)
+        if not path.exists():
+            raise KeyError(key)
+        try:
+            note = read_sealed(path)
+            # Copied into memory that torch aligned: the bits of a product can depend on where its factors lie.
+            return decode(note["value"], copy_state(load_model(self._folder / note["tensors"], note["sha256"])))
+        except (ValueError, KeyError, OSError, FedForgetError) as error:
+            log.warning("What was kept as '%s' is damaged and is made anew: %s", key, error)
+            del self[key]
+            raise KeyError(key) from None
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        path = self._note(key)
+        tensors: State = {}
+        tree = encode(value, tensors)
+        old = self._files(path)
+        file = self._folder / f"{path.stem}-{1 + max((_number(name) for name in old), default=0)}.safetensors"
+        checksum = save_model(file, tensors)
+        write_sealed(path, {"key": key, "value": tree, "tensors": file.name, "sha256": checksum})
+        for name in old:
+            name.unlink(missing_ok=True)
+
+    def __delitem__(self, key: str) -> None:
+        path = self._note(key)
+        if not path.exists():
+            raise KeyError(key)
+        path.unlink(missing_ok=True)
+        for file in self._files(path):
+            file.unlink(missing_ok=True)
+
+    def _files(self, note: Path) -> list[Path]:
+        return sorted(self._folder.glob(f"{note.stem}-*.safetensors"))
+
+    def __iter__(self) -> Iterator[str]:
+        for path in sorted(self._folder.glob("kept-*.json")):
+            try:
+                yield str(read_sealed(path)["key"])
+            except (ValueError, KeyError, FedForgetError):
+                log.warning("%s is damaged; what it kept is made anew.", path)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _number(file: Path) -> int:
+    return int(file.stem.rpartition("-")[2])

@@ -1,0 +1,80 @@
+"""The run config of our own Flower app: what `flwr run --run-config` may set."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedforget.data.backdoor import Backdoor
+from fedforget.errors import InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.flower.values import fits
+from fedforget.methods import METHODS, method_settings
+from fedforget.requests import ErasureRequest
+from fedforget.runs import RunConfig, default_trigger
+
+_APP = tomllib.loads((Path(__file__).parent / "app" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+DEFAULTS: dict[str, Any] = _APP["config"]
+"""The defaults stand where Flower wants them, and nowhere else."""
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """A checked run config."""
+
+    run: RunConfig
+    request: ErasureRequest | None
+    methods: tuple[tuple[str, str], ...]
+    """(method, preset), each of which serves the request, all from the same trained model."""
+    audit: bool
+    out: Path
+    device: str
+    timeout_s: float
+    join_timeout_s: float
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> AppSettings:
+        """The settings of a run config, or a refusal that names the entry."""
+        for name, value in given.items():
+            if name not in DEFAULTS:
+                raise InputError(f"The run config has the unknown entry '{name}'; it may have {', '.join(DEFAULTS)}.")
+            if not fits(value, type(DEFAULTS[name])):
+                kind = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+                raise InputError(f"Run config '{name}' is {value!r}, but it must be {kind[type(DEFAULTS[name])]}.")
+        values = {**DEFAULTS, **given}
+        schedule = Schedule(
+            values["rounds"], values["epochs"], float(values["lr"]), float(values["momentum"]), values["batch-size"],
+            values["seed"], values["threads"] or os.cpu_count() or 1,
+        )  # fmt: skip
+        run = RunConfig(
+            values["dataset"], values["clients"], values["partition"], values["model"], schedule,
+            train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
+        )  # fmt: skip
+        client, label = values["request-client"], values["request-class"]
+        request = None
+        if client >= 0:
+            request = ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
+        if values["backdoor"]:
+            run = replace(run, backdoor=_backdoor(run, request))
+        return cls(
+            run, request, _methods(values["method"], values["preset"]), values["audit"], Path(values["out"]),
+            values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
+        )  # fmt: skip
+
+
+def _methods(names: str, preset: str) -> tuple[tuple[str, str], ...]:
+    chosen = list(METHODS) if names == "all" else [name.strip() for name in names.split(",")]
+    if preset and len(chosen) > 1:
+        raise InputError(f"The run config names the preset '{preset}' for {len(chosen)} methods; leave it out.")
+    return tuple((name, method_settings(name, preset or None)[0]) for name in chosen)
+
+
+def _backdoor(run: RunConfig, request: ErasureRequest | None) -> Backdoor:
+    if request is None:
+        raise InputError("The run config asks for a backdoor, but names no request whose target would carry it.")
+    dataset = run.load_dataset()
+    return Backdoor.draw(request, default_trigger(dataset), len(dataset.classes), run.schedule.seed)

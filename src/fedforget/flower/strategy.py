@@ -1,0 +1,215 @@
+"""Forgetting in a Flower app that is there already, the server's side: a wrapper around whatever strategy it has.
+
+    forget = Forget(strategy, Net, lr=lr)
+    forget.request(partition=0, label=3)
+    result.arrays = forget.serve(grid, result.arrays)
+    result = forget.start(grid, result.arrays, num_rounds=3)
+
+A request that is still waiting when `start` comes to its next round is served before that round."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+from torch import nn
+
+from fedforget.data.samples import Normalisation
+from fedforget.errors import InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.flower.errors import ClientError
+from fedforget.flower.federation import FlowerFederation
+from fedforget.methods import Forgetting, forget, method_settings
+from fedforget.params import State, first_non_finite
+from fedforget.requests import ErasureRequest
+
+log = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A request that nobody has served yet: the node, as the caller names it, what must go, and how."""
+
+    partition: int | None
+    name: str | None
+    node_id: int | None
+    label: int | None
+    sample_ids: tuple[int, ...] | None
+    method: str
+    preset: str | None
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+    def addressed(self, federation: FlowerFederation) -> ErasureRequest:
+        """The request in the client's own number, or a refusal where nobody of that name is there."""
+        client = self.partition
+        if client is None:
+            client = federation.find(name=self.name, node_id=self.node_id)
+        elif client not in federation.clients:
+            there = ", ".join(map(str, federation.clients))
+            raise ClientError(client, f"is not connected; there are the clients {there}.")
+        if self.sample_ids is not None:
+            return ErasureRequest.of_samples(client, self.sample_ids)
+        return ErasureRequest.of_client(client) if self.label is None else ErasureRequest.of_class(client, self.label)
+
+
+class Forget(Strategy):
+    """Any strategy, and erasure requests served after or between its rounds, which it runs as ever.
+
+    `model` makes the app's network. `training` says how the app trains, in the words of `Schedule` (lr, momentum,
+    batch_size, epochs, seed, threads): methods train on the retained data for a moment, and should do as the app does.
+    `clients` is how many nodes to wait for before a request is served.
+
+    A request that fails raises what went wrong. It stays in `waiting`, and the arrays stay as they were (`arrays` holds
+    them where `start` was under way), so it can be tried again; `waiting.clear()` gives it up. What came of the ones
+    that were served, with cost and notes, is in `served`. A method that needs the clients' models of training
+    (federaser) is refused: they are not kept.
+
+    What the inner strategy keeps itself, such as a server's momentum, still holds old updates; a fresh one does not."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        model: Callable[[], nn.Module],
+        *,
+        clients: int = 1,
+        device: str | torch.device = "cpu",
+        timeout_s: float = 3600.0,
+        join_timeout_s: float = 120.0,
+        **training: Any,
+    ) -> None:
+        self.strategy = strategy
+        self.waiting: list[Waiting] = []
+        self.served: list[Forgetting] = []
+        self.arrays: ArrayRecord | None = None
+        self._model, self._schedule = model, Schedule(**training)
+        self._federation: dict[str, Any] = {
+            "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
+        }  # fmt: skip
+        self._unaggregated: ArrayRecord | None = None
+
+    def request(
+        self,
+        *,
+        partition: int | None = None,
+        name: str | None = None,
+        node_id: int | None = None,
+        label: int | None = None,
+        sample_ids: Iterable[int] | None = None,
+        method: str = "fedaf",
+        preset: str | None = None,
+        **overrides: Any,
+    ) -> None:
+        """Ask that a node be forgotten: all of it, or its class `label`, or its samples `sample_ids`.
+
+        The node is the one with this `partition`-id, this `name` in its config, or this registered id. `overrides` are
+        settings of the method."""
+        if sum(value is not None for value in (partition, name, node_id)) != 1:
+            raise InputError("Name the node of the request by one of partition, name and node_id.")
+        if label is not None and sample_ids is not None:
+            raise InputError("A request names a label or sample_ids, not both; make two requests.")
+        method_settings(method, preset, **overrides)
+        ids = None if sample_ids is None else tuple(sample_ids)
+        self.waiting.append(Waiting(partition, name, node_id, label, ids, method, preset, overrides))
+
+    def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
+        """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""
+        if not self.waiting:
+            return arrays
+        model = self._model()
+        names = _names(model, arrays)
+        # 0 classes: no method's own side asks for their number, and only the clients know it.
+        federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
+        results: list[Forgetting] = []
+        for waiting in self.waiting:
+            arrays = self._serve(waiting, federation, arrays, names, results)
+        self.served += results
+        self.waiting.clear()
+        return arrays
+
+    def _serve(
+        self,
+        waiting: Waiting,
+        federation: FlowerFederation,
+        arrays: ArrayRecord,
+        names: dict[str, str],
+        results: list[Forgetting],
+    ) -> ArrayRecord:
+        request = waiting.addressed(federation)
+        before = [done for result in (*self.served, *results) for done in result.requests]
+        result = forget(
+            federation, _state(federation.model, arrays, names), request, self._schedule, waiting.method,
+            waiting.preset, served=[done for done in before if done.client in federation.clients], **waiting.overrides,
+        )  # fmt: skip
+        results.append(result)
+        log.info(
+            "Forgot %s with %s (%s): %.1f s, %.2f MB sent",
+            request.describe(), result.method, result.preset, result.cost.total_seconds, result.cost.bytes / 1e6,
+        )  # fmt: skip
+        for note in result.notes:
+            log.warning("%s", note)
+        return _arrays(result.state, arrays, names)
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        self.arrays, self._unaggregated = arrays, None
+        if self.waiting:
+            self.arrays = self._unaggregated = arrays = self.serve(grid, arrays)
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        # A round without a result leaves Flower with the model it had before the request.
+        return self._unaggregated if arrays is None else arrays, metrics
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        self.strategy.summary()
+
+
+def _names(model: nn.Module, arrays: ArrayRecord) -> dict[str, str]:
+    """The array of each of the model's tensors: by name, or by order where the app has names of its own."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    names = {name: name for name in shapes}
+    if set(shapes) != set(arrays):
+        names = dict(zip(shapes, arrays, strict=False))
+    odd = next((n for n in shapes if n not in names or tuple(arrays[names[n]].shape) != shapes[n]), None)
+    if odd is not None or len(arrays) != len(shapes):
+        where = f"its '{odd}' has no array of that shape" if odd is not None else "there are more arrays than that"
+        raise InputError(f"The arrays are not those of the {type(model).__name__} that Forget was given: {where}.")
+    return names
+
+
+def _state(model: nn.Module, arrays: ArrayRecord, names: dict[str, str]) -> State:
+    """The arrays in the model's own types: an average makes floats of counters."""
+    read = {name: torch.from_numpy(np.array(arrays[key].numpy())) for name, key in names.items()}
+    broken = first_non_finite(read)
+    if broken is not None:
+        raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
+    own = model.state_dict()
+    return {n: (t if own[n].is_floating_point() else t.round()).to(own[n].dtype) for n, t in read.items()}
+
+
+def _arrays(state: State, arrays: ArrayRecord, names: dict[str, str]) -> ArrayRecord:
+    keys = {key: name for name, key in names.items()}
+    return ArrayRecord({key: _as(state[keys[key]], array) for key, array in arrays.items()})
+
+
+def _as(tensor: torch.Tensor, array: Array) -> Array:
+    return Array(np.asarray(tensor.cpu().numpy(), dtype=array.numpy().dtype))

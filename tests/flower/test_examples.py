@@ -1,0 +1,127 @@
+"""examples/flower-quickstart: ten added lines, and what they do."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import json
+import logging
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flower_processes import BIN, free_ports, processes, wait_for_port
+from flwr.app import Context, RecordDict
+from in_process_grid import InProcessGrid
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-quickstart"
+FILES = ("pyproject.toml", *(f"quickstart/{name}.py" for name in ("__init__", "client_app", "server_app", "task")))
+Play = Callable[..., list[list[float]]]
+
+
+def added_and_removed() -> tuple[list[str], list[str]]:
+    added, removed = [], []
+    for name in FILES:
+        before, after = ((EXAMPLE / side / name).read_text().splitlines() for side in ("before", "after"))
+        changes = [line for line in difflib.ndiff(before, after) if line[:2] in ("+ ", "- ")]
+        added += [line[2:] for line in changes if line.startswith("+")]
+        removed += [line[2:] for line in changes if line.startswith("-")]
+    return added, removed
+
+
+def by_class(text: str) -> list[list[float]]:
+    """The accuracy of each class, as often as the app's log gives it."""
+    return [ast.literal_eval(found) for found in re.findall(r"'accuracy_of_class': (\[[\d., ]+\])", text)]
+
+
+def test_ten_lines_do_it():
+    added, removed = added_and_removed()
+    assert removed == []
+    assert 0 < len(added) <= 10
+    readme = (EXAMPLE / "README.md").read_text()
+    shown = [line[1:] for line in readme.splitlines() if re.match(r"\+(?!\+\+ )", line)]
+    assert shown == added, "the README shows the same lines"
+
+
+def test_there_are_no_other_files():
+    for side in ("before", "after"):
+        tracked = [p.relative_to(EXAMPLE / side).as_posix() for p in (EXAMPLE / side).rglob("*.*") if p.is_file()]
+        assert {name for name in tracked if "cache" not in name} == set(FILES)
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Play:
+    """Run one of the two apps in this process, and give the accuracies it logs."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(side: str, **changes: Any) -> list[list[float]]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "quickstart"]:
+            del sys.modules[name]
+        with monkeypatch.context() as patch:
+            patch.syspath_prepend(str(EXAMPLE / side))
+            client, server = (importlib.import_module(f"quickstart.{end}_app") for end in ("client", "server"))
+        config = tomllib.loads((EXAMPLE / side / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+        config |= changes
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "flwr"):
+            server.app(InProcessGrid(client.app, 4, None, config), Context(7, 1, {}, RecordDict(), config))
+        return by_class(caplog.text)
+
+    return run
+
+
+def test_the_app_before(play: Play, tmp_path: Path):
+    figures = play("before", **{"num-server-rounds": 2})
+    assert len(figures) == 3
+    assert (tmp_path / "final_model.pt").exists()
+
+
+def test_the_app_after_forgets_and_goes_on_without_it(play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    show_forgetting(play("after"))
+    assert "Forgot class 3 of client 0 with fedaf (recommended): " in caplog.text
+    assert (tmp_path / "node-state" / "client-000" / "node.json").exists()
+    again = play("after")
+    assert max(figures[3] for figures in again[1:]) < 0.1, "no later run trains on a three"
+
+
+def show_forgetting(figures: list[list[float]]) -> None:
+    """8 rounds with their start, then the model without threes, then 2 rounds more."""
+    assert len(figures) == 9 + 1 + 2
+    before, after, *later = figures[8:]
+    assert before[3] > 0.5
+    for one in (after, *later):
+        assert one[3] < 0.1
+        others = [(now, then) for k, (now, then) in enumerate(zip(one, before, strict=True)) if k != 3]
+        assert sum(now for now, _ in others) > sum(then for _, then in others) - 0.3
+
+
+@pytest.mark.real
+def test_flwr_run_of_the_app_after(tmp_path: Path):
+    (port,) = free_ports(1)
+    with processes(tmp_path / "flower") as flower:
+        link = flower.start(
+            "superlink", "flower-superlink", "--insecure", "--simulation",
+            "--disable-runtime-dependency-installation", "--host", "127.0.0.1", "--port", str(port),
+        )  # fmt: skip
+        wait_for_port(port, link)
+        flower.connect("there", port)
+        nodes = "num-supernodes=4 client-resources-num-cpus=1"
+        run = flower.start(
+            "run", "flwr", "run", EXAMPLE / "after", "there", "--federation-config", nodes, "--stream"
+        )  # fmt: skip
+        assert run.wait(timeout=600) == 0, flower.logs()
+        told = flower.log("run").read_text()
+        runs = subprocess.run(
+            [BIN / "flwr", "list", "there", "--format", "json"], env=flower.environment, capture_output=True, check=True
+        )
+        assert [one["status"] for one in json.loads(runs.stdout)["runs"]] == ["finished:completed"], flower.logs()
+        assert "Traceback" not in told
+        show_forgetting(by_class(told))
+        assert (flower.folder / "final_model.pt").exists()
+        assert (flower.folder / "node-state" / "client-000" / "node.json").exists()

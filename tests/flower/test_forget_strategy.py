@@ -1,0 +1,327 @@
+"""The server's side of somebody's own Flower app: requests between the rounds of any strategy."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Message, MetricRecord
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Strategy
+from in_process_grid import InProcessGrid
+from own_flower_app import QUICK, TRAINING, convolutional, own_app, own_grid, same_in_one_process
+from small_worlds import network
+from torch import nn
+
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.federation.evaluation import Evaluation
+from fedforget.federation.rounds import Schedule
+from fedforget.federation.tasks import Measure
+from fedforget.flower import ClientError
+from fedforget.flower.messages import QUERY_TYPE, TASK_TYPE, read_reply, reply_content
+from fedforget.flower.strategy import Forget
+from fedforget.methods import METHODS, forget
+from fedforget.params import State, copy_state, digest
+from fedforget.requests import ErasureRequest
+
+TWOS = ErasureRequest.of_class(0, 2)
+
+
+def fedavg() -> FedAvg:
+    return FedAvg(min_available_nodes=4)
+
+
+def start(strategy: Strategy, grid: InProcessGrid, arrays: ArrayRecord, rounds: int = 1, **more: Any) -> Any:
+    random.seed(0)
+    return strategy.start(grid, arrays, num_rounds=rounds, timeout=0.05, **more)
+
+
+def with_batch_norm() -> nn.Module:
+    return network(normalised=True)
+
+
+@pytest.fixture(scope="module")
+def before() -> ArrayRecord:
+    """What the app knows after six rounds of its own."""
+    return start(fedavg(), own_grid(None, own_app(attached=False)), ArrayRecord(network().state_dict()), 6).arrays
+
+
+def state_in(arrays: ArrayRecord) -> State:
+    return dict(arrays.to_torch_state_dict())
+
+
+def twos_known(arrays: ArrayRecord) -> float:
+    """Accuracy on the class that only site 0 has, in percent."""
+    federation = same_in_one_process()
+    (reply,) = federation.ask(Measure(seed=0, threads=1, requests=(TWOS,)), state_in(arrays), [0])
+    accuracy = Evaluation.from_numbers(reply.numbers, "target", 3).accuracy
+    assert accuracy is not None
+    return accuracy
+
+
+def served(strategy: Forget, grid: InProcessGrid, arrays: ArrayRecord, **request: Any) -> ArrayRecord:
+    strategy.request(**({"partition": 0, "label": 2} | request))
+    return strategy.serve(grid, arrays)
+
+
+# What comes of a request
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_bits_of_one_process(tmp_path: Path, before: ArrayRecord, method: str):
+    model, grid = network, own_grid(tmp_path)
+    if method == "cdp":
+        model, grid = convolutional, own_grid(tmp_path, own_app(model=convolutional))
+        before = ArrayRecord(convolutional().state_dict())
+    strategy = Forget(fedavg(), model, **TRAINING)
+    if METHODS[method].needs_history:
+        with pytest.raises(InputError, match="needs the clients' models of training, but none were kept"):
+            served(strategy, grid, before, method=method)
+        return
+    arrays = served(strategy, grid, before, method=method)
+    expected = forget(same_in_one_process(model), state_in(before), TWOS, Schedule(**TRAINING), method)
+    assert digest(state_in(arrays)) == digest(expected.state)
+    (result,) = strategy.served
+    assert (result.method, result.requests) == (method, (TWOS,))
+    assert result.cost.gradient_evaluations == expected.cost.gradient_evaluations > 0
+    assert result.cost.bytes == expected.cost.bytes > 0
+    assert strategy.waiting == []
+
+
+@pytest.mark.parametrize("target", [{"label": 2}, {"label": None}, {"label": None, "sample_ids": [2, 5, 8]}])
+@pytest.mark.parametrize("node", ["partition", "name", "node_id"])
+def test_a_node_has_three_names_and_a_request_three_kinds(
+    tmp_path: Path, before: ArrayRecord, target: dict[str, Any], node: str
+):
+    grid = own_grid(tmp_path)
+    node_id = next(node for node, number in grid.numbers.items() if number == 0)
+    who = {"partition": 0} if node == "partition" else {"partition": None, "name": "site 0"}
+    who = {"partition": None, "node_id": node_id} if node == "node_id" else who
+    arrays = served(Forget(fedavg(), network, **TRAINING), grid, before, method="fedquit", **who, **target)
+    request = ErasureRequest.of_client(0) if target["label"] is None else TWOS
+    request = ErasureRequest.of_samples(0, target["sample_ids"]) if "sample_ids" in target else request
+    expected = forget(same_in_one_process(), state_in(before), request, Schedule(**TRAINING), "fedquit")
+    assert digest(state_in(arrays)) == digest(expected.state)
+
+
+def test_presets_and_settings_reach_the_method(tmp_path: Path, before: ArrayRecord):
+    strategy = Forget(fedavg(), network, **TRAINING)
+    served(strategy, own_grid(tmp_path), before, method="pgd", preset="default", recovery_rounds=1)
+    assert (strategy.served[0].preset, strategy.served[0].settings.recovery_rounds) == ("default", 1)
+
+
+def test_names_and_types_are_those_of_the_app(tmp_path: Path):
+    """Averaging makes floats of BatchNorm's counter, and an app may number its arrays or halve them."""
+    own = with_batch_norm().state_dict()
+    arrays = ArrayRecord({str(k): Array(np.asarray(t.double().numpy())) for k, t in enumerate(own.values())})
+    arrays["0"] = Array(own["0.weight"].half().numpy())
+    grid = own_grid(tmp_path, own_app(model=with_batch_norm))
+    changed = served(Forget(fedavg(), with_batch_norm, **TRAINING), grid, arrays, method="not")
+    assert list(changed) == list(arrays)
+    assert [(a.dtype, a.shape) for a in changed.values()] == [(a.dtype, a.shape) for a in arrays.values()]
+    assert changed["0"].numpy().tolist() != arrays["0"].numpy().tolist()
+
+
+# The rounds
+
+
+def test_rounds_without_a_request_are_the_inner_strategys(tmp_path: Path, before: ArrayRecord):
+    for make in (fedavg, lambda: FedMedian(min_available_nodes=4), lambda: FedAdam(min_available_nodes=4)):
+        plain = start(make(), own_grid(tmp_path), before, 2)
+        wrapped = start(Forget(make(), network), own_grid(tmp_path), before, 2)
+        assert digest(state_in(plain.arrays)) == digest(state_in(wrapped.arrays))
+        assert plain.train_metrics_clientapp == wrapped.train_metrics_clientapp
+        assert plain.evaluate_metrics_clientapp == wrapped.evaluate_metrics_clientapp
+
+
+def test_what_was_forgotten_stays_forgotten_in_rounds_and_runs_to_come(tmp_path: Path, before: ArrayRecord):
+    assert twos_known(before) >= 80
+    strategy = Forget(fedavg(), network, **TRAINING)
+    arrays = served(strategy, own_grid(tmp_path), before)
+    assert twos_known(arrays) < 20
+    result = start(strategy, own_grid(tmp_path), arrays, 12)
+    assert [metrics["twos"] for metrics in result.train_metrics_clientapp.values()] == [0] * 12
+    assert twos_known(result.arrays) < 20
+    relearnt = start(fedavg(), own_grid(None, own_app(attached=False)), arrays, 12)
+    assert twos_known(relearnt.arrays) >= 50, "without `retained` it comes back"
+
+
+def test_a_request_that_comes_in_a_round_is_served_before_the_next(tmp_path: Path, before: ArrayRecord):
+    strategy, grid = Forget(fedavg(), network, **TRAINING), own_grid(tmp_path)
+    twos = []
+
+    def evaluate(round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        twos.append(twos_known(arrays) > 50)
+        if round == 1:
+            strategy.request(partition=0, label=2)
+        return None
+
+    result = start(strategy, grid, before, 3, evaluate_fn=evaluate)
+    assert twos == [True, True, False, False]
+    assert len(strategy.served) == 1
+    assert [metrics["twos"] > 0 for metrics in result.train_metrics_clientapp.values()] == [True, False, False]
+
+
+def test_a_round_in_which_nobody_trains_does_not_undo_the_request(tmp_path: Path, before: ArrayRecord):
+    grid = own_grid(tmp_path)
+    strategy = Forget(fedavg(), network, **QUICK)
+    strategy.request(partition=0, label=2)
+    grid.change = lambda _, reply: [] if reply.metadata.message_type == "train" else [reply]
+    assert twos_known(start(strategy, grid, before).arrays) < 20
+
+
+# What goes wrong
+
+
+def spoil(number: int, message: Message) -> list[Message]:
+    """NaN from the target, in answer to every task with tensors."""
+    if number == 0 and message.metadata.message_type == TASK_TYPE:
+        reply = read_reply(message.content, 0)
+        tensors = copy_state(reply.tensors)
+        for tensor in tensors.values():
+            tensor.view(-1)[-1] = math.nan
+        message.content = reply_content(replace(reply, tensors=tensors))
+    return [message]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "sentence"),
+    [
+        ("gone", ClientError, "Client 0 is not connected; there are the clients 1, 2, 3."),
+        ("dead", ClientError, "Client 0 is not connected; there are the clients 1, 2, 3."),
+        ("later", ClientError, "Client 0 answered with an error (code 5): Node Unavailable."),
+        ("NaN", DivergedError, "at client 0 diverged: its '"),
+    ],
+)
+def test_a_request_that_fails_changes_nothing_and_can_be_tried_again(
+    tmp_path: Path, before: ArrayRecord, fault: str, error: type[FedForgetError], sentence: str
+):
+    grid = own_grid(tmp_path)
+    strategy = Forget(fedavg(), network, **QUICK)
+    bits = digest(state_in(before))
+    if fault == "NaN":
+        grid.change = spoil
+    elif fault == "later":
+        grid.change = lambda number, reply: _dies(grid, number, reply)
+    else:
+        getattr(grid, fault).add(0)
+    with pytest.raises(error) as refusal:
+        served(strategy, grid, before)
+    assert sentence in str(refusal.value)
+    assert digest(state_in(before)) == bits
+    assert (len(strategy.waiting), strategy.served) == (1, [])
+    grid.change = lambda _, reply: [reply]
+    grid.dead.clear()
+    grid.gone.clear()
+    assert twos_known(strategy.serve(grid, before)) < 20
+    assert (strategy.waiting, len(strategy.served)) == ([], 1)
+
+
+def _dies(grid: InProcessGrid, number: int, reply: Message) -> list[Message]:
+    """The target says who it is, and is never heard of again."""
+    if number == 0 and reply.metadata.message_type == QUERY_TYPE:
+        grid.dead.add(0)
+    return [reply]
+
+
+def test_two_requests_are_served_together_or_not_at_all(tmp_path: Path, before: ArrayRecord):
+    strategy, grid = Forget(fedavg(), network, **QUICK), own_grid(tmp_path)
+    strategy.request(partition=0, label=2)
+    strategy.request(partition=1, label=1)
+    grid.gone.add(1)
+    with pytest.raises(ClientError, match=r"^Client 1 is not connected"):
+        strategy.serve(grid, before)
+    assert (len(strategy.waiting), strategy.served) == (2, [])
+    grid.gone.clear()
+    arrays = strategy.serve(grid, before)
+    first = forget(same_in_one_process(), state_in(before), TWOS, Schedule(**TRAINING))
+    ones = ErasureRequest.of_class(1, 1)
+    both = forget(same_in_one_process(), first.state, ones, Schedule(**TRAINING), served=[TWOS])
+    assert digest(state_in(arrays)) == digest(both.state)
+    assert [result.requests for result in strategy.served] == [(TWOS,), (ones,)]
+
+
+def test_a_request_that_fails_inside_start_leaves_the_model_at_hand(tmp_path: Path, before: ArrayRecord):
+    strategy, grid = Forget(fedavg(), network, **QUICK), own_grid(tmp_path)
+
+    def evaluate(round: int, arrays: ArrayRecord) -> None:
+        if round == 1:
+            strategy.request(partition=7)
+
+    with pytest.raises(ClientError, match=r"^Client 7 is not connected; there are the clients 0, 1, 2, 3\.$"):
+        start(strategy, grid, before, 3, evaluate_fn=evaluate)
+    assert strategy.arrays is not None
+    assert digest(state_in(strategy.arrays)) == digest(state_in(start(fedavg(), own_grid(tmp_path), before).arrays))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("request_", "sentence"),
+    [
+        ({}, "Name the node of the request by one of partition, name and node_id."),
+        ({"partition": 0, "name": "site 0"}, "Name the node of the request by one of partition, name and node_id."),
+        ({"partition": 0, "label": 1, "sample_ids": [1]}, "A request names a label or sample_ids, not both; make two"),
+        ({"partition": 0, "method": "magic"}, "Method 'magic' is unknown; choose one of retrain, fedaf,"),
+        ({"partition": 0, "preset": "best"}, "Method 'fedaf' has no preset 'best'; choose one of recommended, paper."),
+        ({"partition": 0, "speed": 3}, "Method 'fedaf' has no setting 'speed'; it has "),
+    ],
+)
+def test_a_request_that_means_nothing_is_refused_at_once(request_: dict[str, Any], sentence: str):
+    strategy = Forget(fedavg(), network)
+    with pytest.raises(InputError) as refusal:
+        strategy.request(**request_)
+    assert str(refusal.value).startswith(sentence)
+    assert strategy.waiting == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "sentence"),
+    [
+        ({"partition": 4}, ClientError, "Client 4 is not connected; there are the clients 0, 1, 2, 3."),
+        ({"name": "site 9"}, InputError, "No client named 'site 9' is connected; there are site 0, site 1, site 2,"),
+        ({"node_id": 5}, InputError, "No client on node 5 is connected; there are site 0,"),
+        ({"partition": 1, "label": 2}, InputError, "Client 1 holds no sample of class 2; it holds classes 0, 1."),
+        ({"partition": 1, "label": 3}, InputError, "Class 3 does not exist; the data has classes 0 to 2."),
+        ({"partition": 1, "sample_ids": [20]}, InputError, "Sample 20 is not among client 1's data;"),
+    ],
+)
+def test_a_request_for_what_is_not_there_is_refused(
+    tmp_path: Path, before: ArrayRecord, request_: dict[str, Any], error: type[FedForgetError], sentence: str
+):
+    strategy = Forget(fedavg(), network, **QUICK)
+    strategy.request(**request_)
+    with pytest.raises(error) as refusal:
+        strategy.serve(own_grid(tmp_path), before)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_another_model_is_refused(tmp_path: Path, before: ArrayRecord):
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
+
+    strategy = Forget(fedavg(), wide, **QUICK)
+    with pytest.raises(InputError, match=r"that Forget was given: its '0\.weight' has no array of that shape\.$"):
+        served(strategy, own_grid(tmp_path), before)
+    with pytest.raises(FedForgetError, match=r"^0 of 1 clients joined .* has another model than the server$"):
+        strategy.serve(own_grid(tmp_path), ArrayRecord(wide().state_dict()))
+    more = ArrayRecord({**before, "odd": Array(np.zeros(2))})
+    with pytest.raises(InputError, match=r"that Forget was given: there are more arrays than that\.$"):
+        served(Forget(fedavg(), network, **QUICK), own_grid(tmp_path), more)
+
+
+def test_a_damaged_model_is_refused(tmp_path: Path, before: ArrayRecord):
+    arrays = ArrayRecord({**before, "0.bias": Array(np.full(10, np.nan, dtype=np.float32))})
+    with pytest.raises(InputError, match=r"^The model to forget from is damaged: its '0\.bias' is not finite\.$"):
+        served(Forget(fedavg(), network, **QUICK), own_grid(tmp_path), arrays)
+
+
+def test_a_node_without_a_memory_is_told_of(before: ArrayRecord):
+    strategy = Forget(fedavg(), network, **QUICK)
+    served(strategy, own_grid(None), before)
+    assert strategy.served[0].notes == ("Client 0 has no state-dir, so it will not remember what it withdrew.",)

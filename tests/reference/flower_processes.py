@@ -1,0 +1,109 @@
+"""Real Flower processes on 127.0.0.1, quiet and offline, and surely gone at the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from fedforget.flower.environment import quiet_environment
+
+BIN = Path(sys.executable).parent
+
+
+class Processes:
+    """Starts Flower's commands, each with a log file of its own, in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "home").mkdir(parents=True)
+        self.environment = quiet_environment(folder / "home")
+        # Flower starts further commands of its own by name.
+        self.environment["PATH"] = f"{BIN}{os.pathsep}{self.environment.get('PATH', '')}"
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, *words: str | Path) -> subprocess.Popen[bytes]:
+        command = [str(BIN / str(words[0])), *map(str, words[1:])]
+        with open(self.log(name), "wb") as log:
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, env=self.environment
+            )
+        self._started.append(process)
+        return process
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def logs(self) -> str:
+        """The end of every log, for the message of a test that failed."""
+        return "\n\n".join(f"== {p.name}\n{p.read_text(errors='replace')[-3000:]}" for p in self.folder.glob("*.log"))
+
+    def connect(self, name: str, port: int) -> None:
+        """Tell `flwr` about a SuperLink."""
+        text = f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        (self.folder / "home" / "config.toml").write_text(text)
+
+    def stop(self) -> None:
+        ours = [pid for process in self._started for pid in (process.pid, *descendants(process.pid))]
+        for process in reversed(self._started):
+            with suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in self._started:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for pid in ours:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, their children, and so on."""
+    parents: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            parents.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+    found, todo = [], [pid]
+    while todo:
+        children = parents.get(todo.pop(), [])
+        found += children
+        todo += children
+    return found
+
+
+@contextmanager
+def processes(folder: Path) -> Iterator[Processes]:
+    running = Processes(folder)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def free_ports(count: int) -> list[int]:
+    with_sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in with_sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in with_sockets]
+    finally:
+        for one in with_sockets:
+            one.close()
+
+
+def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"nobody listens on port {port}")
+        time.sleep(0.1)
