@@ -46,10 +46,10 @@ def main() -> None:
     share = target / len(federation.client(0).samples)
     one_pass = Train(seed=0, threads=schedule.threads, round=0, share=share)
     pass_seconds = median_seconds(lambda: list(federation.ask(one_pass, trained, [0])))
-    build = BuildSketch(seed=0, threads=schedule.threads, requests=(request,), settings=RECOMMENDED)
+    settings = RECOMMENDED.for_network(sum(p.numel() for p in model.parameters()))
+    build = BuildSketch(seed=0, threads=schedule.threads, requests=(request,), settings=settings)
     sketch_seconds = median_seconds(lambda: list(federation.ask(build, trained, [0])))
-    samples = RECOMMENDED.sketch_samples or len(federation.client(0).samples)
-    same = replace(one_pass, share=samples / len(federation.client(0).samples))
+    same = replace(one_pass, share=int(settings.sketch_samples or 0) / len(federation.client(0).samples))
     same_seconds = median_seconds(lambda: list(federation.ask(same, trained, [0])))
     round_seconds = median_seconds(lambda: run_round(federation, trained, schedule.train_task(0)), repeats=2)
 
