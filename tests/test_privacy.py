@@ -178,6 +178,7 @@ def digits() -> Dataset:
     return load_dataset("digits")
 
 
+@pytest.mark.real
 def test_no_reply_of_the_whole_story_holds_a_digit(digits: Dataset):
     sizes = (257, 173, 149, 181)
     federation, _ = make(digits, sizes)

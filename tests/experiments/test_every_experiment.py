@@ -57,6 +57,7 @@ def test_keys_are_unique_and_one_trial_comes_before_the_next(experiment: Experim
     assert not set(keys) & {experiment.key(spec, replace(whole, quick=True)) for spec in quick}
 
 
+@pytest.mark.real
 def test_a_tiny_run(experiment: Experiment, options: Options, monkeypatch: pytest.MonkeyPatch):
     chosen = small(experiment, options)
     rows = reproduce(experiment, chosen)

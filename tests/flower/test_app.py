@@ -26,6 +26,7 @@ def grid_for(config: dict[str, Any], tmp_path: Path) -> InProcessGrid:
     return InProcessGrid(client_app, config["clients"], tmp_path / "nodes", config)
 
 
+@pytest.mark.real
 def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     """Train, forget, audit against Retrain: the same run folder, but for the times."""
     settings = AppSettings.read({**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "method": "fedaf,sga"})

@@ -82,6 +82,7 @@ def test_the_app_before(play: Play, tmp_path: Path):
     assert (tmp_path / "final_model.pt").exists()
 
 
+@pytest.mark.real
 def test_the_app_after_forgets_and_goes_on_without_it(play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture):
     show_forgetting(play("after"))
     assert "Forgot class 3 of client 0 with fedaf (recommended): " in caplog.text

@@ -34,6 +34,7 @@ def test_training(world: World):
         assert {k: digest(state) for k, state in ours.items()} == {k: digest(state) for k, state in theirs.items()}
 
 
+@pytest.mark.real
 def test_training_with_batch_normalisation_and_its_counters():
     world = make_world("resnet10")
     world.parts = world.parts[:2]
