@@ -15,6 +15,8 @@ from fedforget.methods import METHODS, forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 
+pytestmark = pytest.mark.real
+
 CASES = [(method, preset) for method, row in METHODS.items() for preset in row.presets]
 CLASS = ErasureRequest.of_class(0, 3)
 TARGETS = {
@@ -34,7 +36,6 @@ def test_training(world: World):
         assert {k: digest(state) for k, state in ours.items()} == {k: digest(state) for k, state in theirs.items()}
 
 
-@pytest.mark.real
 def test_training_with_batch_normalisation_and_its_counters():
     world = make_world("resnet10")
     world.parts = world.parts[:2]
