@@ -129,14 +129,14 @@ def build_sketch(
     uniforms = hash_uniforms(samples.ids, seed)
     sketch = torch.zeros(rows, size, dtype=dtype, device=device)
     by_bucket = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
+    batch_size = _batch_shape([len(b) for b in by_bucket], batch_size)
     for bucket, members in enumerate(by_bucket):
         if len(members) == 0:
             continue
         row = sketch[bucket].float()  # the row itself where it is float32, else a wider copy to sum in
         for batch in members.split(batch_size):
-            padding = (0, _padded(len(batch)) - len(batch))
-            weights = F.pad(signs[batch], padding).to(device)
-            batch = F.pad(batch, padding, value=int(batch[0]))
+            weights = F.pad(signs[batch], (0, batch_size - len(batch))).to(device)
+            batch = F.pad(batch, (0, batch_size - len(batch)), value=int(batch[0]))
             logits = model(inputs(samples.features[batch.to(samples.features.device)]))
             losses = row_losses(logits.float(), samples.labels[batch].to(device), uniforms[batch].to(device), labels)
             gradients = torch.autograd.grad((weights * losses).sum(), list(parameters.values()), allow_unused=True)
@@ -148,7 +148,9 @@ def build_sketch(
     return Sketch(sketch, len(samples))
 
 
-def _padded(size: int) -> int:
-    """The next multiple of 8. A few shapes let the backends keep their plans: with bucket-sized batches cuDNN searches
-    anew for each. Padding all to one shape wastes more than it saves."""
-    return -(-size // 8) * 8
+def _batch_shape(bucket_sizes: list[int], limit: int) -> int:
+    """One batch size for all buckets, at most `limit`, that wastes little on padding. Constant shapes let the
+    backends keep their plans: with bucket-sized batches cuDNN searches anew for each."""
+    per_call = 8
+    candidates = sorted({min(limit, b) for b in range(8, limit + 8, 8)})
+    return min(candidates, key=lambda b: sum(-(-n // b) * (b + per_call) for n in bucket_sizes))
