@@ -24,7 +24,7 @@ from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.pipeline import audit_run, branch_folder, demo_run, forget_run, train_run
 from fedforget.requests import ErasureRequest, requests_id
-from fedforget.runs import Run, RunConfig, load_model
+from fedforget.runs import Run, RunConfig, Trunk, load_model
 
 CLASS = ErasureRequest.of_class(0, 3)
 OTHER = ErasureRequest.of_class(1, 5)
@@ -274,7 +274,7 @@ def test_a_target_that_training_forgot_already_is_refused(tmp_path: Path):
         with pytest.raises(InputError) as refusal:
             forget_run(folder, requests)
         assert str(refusal.value) == (
-            "Training has forgotten class 3 of client 0 already; there is nothing left to forget."
+            "The model has forgotten class 3 of client 0 already; there is nothing left to forget."
         )
     assert files(folder) == before
 
@@ -287,6 +287,55 @@ def test_two_requests_on_an_interrupted_run_add_up(tmp_path: Path, asked: list[t
     run = train_run(folder)
     assert run.served == (CLASS, OTHER)
     assert {t.exclude for t, _ in asked if isinstance(t, Train)} == {(CLASS, OTHER)}
+
+
+def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path, no_report: None):
+    """And an audit of either compares with the model before it, and with Retrain without all that was gone by then."""
+    first = forget_run(trained, [CLASS], adopt=True)
+    assert first is not None
+    run = Run(trained)
+    assert run.served == (CLASS,)
+    adopted = run.load_model()
+    assert digest(adopted) == digest(load_model(first / "model.safetensors", _result(first)["sha256"]))
+
+    second = forget_run(trained, [OTHER])
+    assert second is not None
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    by_hand = forget(federation, adopted, OTHER, CONFIG.schedule, served=[CLASS])
+    model = load_model(second / "model.safetensors", _result(second)["sha256"])
+    assert digest(model) == digest(by_hand.state)
+    assert digest(run.load_model()) == digest(adopted), "what is not adopted leaves the run as it is"
+
+    rows = audit_run(trained, [OTHER])["rows"]
+    without_both = forget(federation, adopted, OTHER, CONFIG.schedule, "retrain", served=[CLASS])
+    assert [row["model"] for row in rows] == [digest(s) for s in (adopted, without_both.state, by_hand.state)]
+    rows = audit_run(trained, [CLASS])["rows"]
+    assert rows[0]["model"] == digest(Run(trained).load_trunk(Trunk.from_json(_result(first)["before"])))
+    assert rows[2]["model"] == digest(adopted)
+
+
+def test_an_unfinished_retrain_of_another_trunk_is_not_gone_on_with(trained: Path, no_report: None):
+    """It trained on what has been forgotten since."""
+    with pytest.raises(Stop):
+        forget_run(trained, [OTHER], "retrain", progress=stop_at("retrain (default)", 7))
+    forget_run(trained, [CLASS], adopt=True)
+    folder = forget_run(trained, [OTHER], "retrain")
+    assert folder is not None
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    fresh = forget(federation, state_of(federation.model), OTHER, CONFIG.schedule, "retrain", served=[CLASS])
+    assert digest(load_model(folder / "model.safetensors", _result(folder)["sha256"])) == digest(fresh.state)
+
+
+def test_what_was_adopted_is_not_forgotten_twice(trained: Path):
+    forget_run(trained, [CLASS], "fedaf-c", adopt=True)
+    before = files(trained)
+    with pytest.raises(InputError, match="^The model has forgotten class 3 of client 0 already"):
+        forget_run(trained, [CLASS])
+    assert files(trained) == before
+
+
+def _result(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "result.json").read_text())
 
 
 @pytest.mark.parametrize("place", ["before the result", "before the state", "before the queue is emptied"])

@@ -227,6 +227,9 @@ def forget(
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
     ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Make the new model the run's own: the next request starts from it.")
+    ] = False,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
@@ -237,7 +240,7 @@ def forget(
     overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
     with _progress(as_json) as progress:
-        folder = forget_run(run, requests, method, preset, progress=progress, device=device, **overrides)
+        folder = forget_run(run, requests, method, preset, progress=progress, device=device, adopt=adopt, **overrides)
     if folder is None:
         _print(
             as_json,

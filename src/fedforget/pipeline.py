@@ -26,6 +26,7 @@ from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs import (
     Run,
     RunConfig,
+    Trunk,
     default_trigger,
     load_model,
     read_sealed,
@@ -110,7 +111,7 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
                 path.unlink()
                 raise
             state = result.state
-            _record(run, result)
+            _record(run, result, run.trunk)
             run.save_round(run.rounds_done, state, (*run.served, *fresh))
         path.unlink()
     return state
@@ -127,7 +128,7 @@ def _serve_late(run: Run, federation: Federation, progress: Progress) -> None:
             for path in run.queued():
                 requests, method, preset, overrides = _queued(path)
                 try:
-                    _branch(run, federation, requests, method, preset, progress, overrides)
+                    _branch(run, run.trunk, federation, requests, method, preset, progress, overrides)
                 finally:
                     path.unlink()
 
@@ -151,22 +152,27 @@ def forget_run(
     progress: Progress = _silent,
     device: str = "cpu",
     federation: Federation | None = None,
+    adopt: bool = False,
     **overrides: Any,
 ) -> Path | None:
     """Serve requests on a run; the folder of the model that forgot.
 
-    On a finished run every method branches from the same trained model. On an unfinished one the request is served
-    before the next round; if another process is training it right now, the request is queued there (None)."""
+    On a finished run every method branches from the same model, the run's own; `adopt` makes the new one the run's own,
+    from which the next request starts. On an unfinished run the request is served before the next round, which trains
+    the model that forgot; if another process is training it right now, the request is queued there (None)."""
     run = Run(folder)
     preset, _ = method_settings(method, preset, **overrides)
     federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
     check_history(method, run.history)
-    if run.finished:
-        return _branch(run, federation, tuple(requests), method, preset, progress, overrides)
     gone = [request for request in requests if request in run.served]
     if gone:
-        raise InputError(f"Training has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
+        raise InputError(f"The model has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
+    if run.finished:
+        branch = _branch(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides)
+        if adopt:
+            _adopt(run, branch)
+        return branch
     asked = [request.to_json() for request in requests]
     values = {"requests": asked, "method": method, "preset": preset, "settings": overrides}
     run.enqueue(requests_id(requests), values)
@@ -185,8 +191,19 @@ def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, pre
     return run.folder / "forgotten" / f"{method}-{preset}-{requests_id(requests)}"
 
 
+def _adopt(run: Run, branch: Path) -> None:
+    """Make the model of `branch` the run's own."""
+    result = read_sealed(branch / "result.json")
+    if result["before"] != run.trunk.to_json():
+        raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
+    requests = [ErasureRequest.from_json(values) for values in result["requests"]]
+    model = load_model(branch / "model.safetensors", result["sha256"])
+    run.save_round(run.rounds_done, model, (*run.served, *requests))
+
+
 def _branch(
     run: Run,
+    trunk: Trunk,
     federation: Federation,
     requests: tuple[ErasureRequest, ...],
     method: str,
@@ -198,16 +215,16 @@ def _branch(
     schedule = run.config.schedule
     total = schedule.rounds * len(federation.clients) if METHODS[method].resumable else len(federation.clients) + 1
     watched = Watched(federation, f"{method} ({preset})", total, progress)
-    store = FolderCheckpoints(folder, method_settings(method, preset, **overrides)[1])
+    store = FolderCheckpoints(folder, (method_settings(method, preset, **overrides)[1], trunk.served))
     try:
         result = forget(
-            watched, run.load_model(), requests, schedule, method, preset,
-            served=run.served, checkpoints=store, history=run.history, **overrides,
+            watched, run.load_trunk(trunk), requests, schedule, method, preset,
+            served=trunk.served, checkpoints=store, history=run.history, **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
         raise
-    _record(run, result)
+    _record(run, result, trunk)
     store.clear()
     return folder
 
@@ -217,8 +234,9 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def _record(run: Run, result: Forgetting) -> None:
-    """Write down a model that forgot. result.json comes last: a folder without it is not a result."""
+def _record(run: Run, result: Forgetting, before: Trunk) -> None:
+    """Write down a model that forgot, and the one it came from. result.json comes last: a folder without it is not a
+    result."""
     folder = branch_folder(run, result.requests, result.method, result.preset)
     _make(folder)
     (folder / "result.json").unlink(missing_ok=True)
@@ -229,6 +247,7 @@ def _record(run: Run, result: Forgetting) -> None:
         "requests": [request.to_json() for request in result.requests],
         "target": describe_requests(result.requests),
         "sha256": checksum,
+        "before": before.to_json(),
         "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),
         "curves": result.curves,
@@ -244,7 +263,13 @@ def _record_divergence(
     folder = branch_folder(run, requests, method, preset)
     _make(folder)
     asked = [request.to_json() for request in requests]
-    values = {"method": method, "preset": preset, "requests": asked, "diverged": str(error)}
+    values = {
+        "method": method,
+        "preset": preset,
+        "requests": asked,
+        "before": run.trunk.to_json(),
+        "diverged": str(error),
+    }
     write_sealed(folder / "result.json", values)
     (folder / "model.safetensors").unlink(missing_ok=True)
 
@@ -315,6 +340,7 @@ def audit_run(
     federation: Federation | None = None,
 ) -> dict[str, Any]:
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
+    Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
     Retrain is trained if it is not there yet; an interrupted audit goes on with the rounds it has."""
     run = Run(folder)
@@ -327,19 +353,22 @@ def audit_run(
         raise InputError(
             f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first."
         )
+    before = chosen[-1]["before"]
+    trunk = Trunk.from_json(before)
     dataset = run.config.load_dataset()
     federation = federation or run.config.build_federation(dataset, device)
-    if not any(r["method"] == "retrain" for r in chosen):
-        _branch(run, federation, asked, "retrain", "default", progress, {})
+    if not any(r["method"] == "retrain" and r["before"] == before for r in chosen):
+        _branch(run, trunk, federation, asked, "retrain", "default", progress, {})
         chosen = [r for r in _results(run) if r["id"] == requests_id(asked)]
-    models = {"before": run.load_model()}
+    chosen = [r for r in chosen if r["before"] == before]
+    models = {"before": run.load_trunk(trunk)}
     for result in chosen:
         if "diverged" not in result:
             models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
     backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
     audit = audit_models(
         federation, dataset, models, chosen, asked, run.config.schedule, progress,
-        served=run.served, backdoors=backdoors,
+        served=trunk.served, backdoors=backdoors,
     )  # fmt: skip
     audit["run"] = run.config.to_json()
     write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
@@ -356,11 +385,17 @@ def _results(run: Run) -> list[dict[str, Any]]:
         try:
             values = read_sealed(path)
             requests = [ErasureRequest.from_json(v) for v in values["requests"]]
+            Trunk.from_json(values["before"])
         except (ValueError, KeyError, TypeError):
             raise InputError(f"{path} is damaged and cannot be read; delete its folder and forget again.") from None
         name = f"{values['method']}:{values['preset']}"
         found.append({**values, "id": requests_id(requests), "name": name, "folder": str(path.parent)})
     return found
+
+
+def result_folders(run: Run, requests: Sequence[ErasureRequest]) -> list[Path]:
+    """The folders of what served these requests, oldest first."""
+    return [Path(result["folder"]) for result in _results(run) if result["id"] == requests_id(requests)]
 
 
 DEMO_REQUEST = ErasureRequest.of_class(client=0, label=3)

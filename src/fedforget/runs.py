@@ -119,6 +119,22 @@ def default_trigger(dataset: Dataset) -> Trigger:
     )
 
 
+@dataclass(frozen=True)
+class Trunk:
+    """One of a run's own global models: its file in the folder, that file's checksum, and what it has forgotten."""
+
+    model: str
+    sha256: str
+    served: tuple[ErasureRequest, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"model": self.model, "sha256": self.sha256, "served": [request.to_json() for request in self.served]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Trunk:
+        return cls(values["model"], values["sha256"], tuple(ErasureRequest.from_json(v) for v in values["served"]))
+
+
 class Run:
     """An opened run folder. Reading checks every file against its checksum."""
 
@@ -183,8 +199,8 @@ class Run:
 
     @property
     def served(self) -> tuple[ErasureRequest, ...]:
-        """Requests that were served between two rounds of training."""
-        return tuple(ErasureRequest.from_json(values) for values in self.state["served"])
+        """Requests that the run's own model has forgotten."""
+        return self.trunk.served
 
     def save_round(self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest]) -> None:
         """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file.
@@ -194,13 +210,20 @@ class Run:
         with writing():
             (self.folder / "checkpoints").mkdir(exist_ok=True)
         checksum = save_model(self.folder / name, state)
-        values = {"round": round, "model": name, "sha256": checksum, "served": [r.to_json() for r in served]}
-        write_sealed(self.folder / "state.json", values)
+        write_sealed(self.folder / "state.json", {"round": round, **Trunk(name, checksum, tuple(served)).to_json()})
+
+    @property
+    def trunk(self) -> Trunk:
+        """The run's own global model, as it is now."""
+        return Trunk.from_json(self.state)
+
+    def load_trunk(self, trunk: Trunk) -> State:
+        """The global model of now or of earlier."""
+        return load_model(self.folder / trunk.model, trunk.sha256)
 
     def load_model(self) -> State:
         """The newest global model."""
-        state = self.state
-        return load_model(self.folder / state["model"], state["sha256"])
+        return self.load_trunk(self.trunk)
 
     @property
     def history(self) -> FolderHistory | None:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from in_process_grid import InProcessGrid
 
-from fedforget.errors import InputError
+from fedforget.data import load_dataset
+from fedforget.data.partition import partition
+from fedforget.data.samples import Samples
+from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import run_round
 from fedforget.flower import APP
 from fedforget.flower.apps import client_app, serve
 from fedforget.flower.settings import DEFAULTS, AppSettings
+from fedforget.methods import forget
+from fedforget.params import digest, state_of
 from fedforget.pipeline import audit_run, forget_run, train_run
-from fedforget.runs import Run
+from fedforget.requests import ErasureRequest
+from fedforget.runs import Run, Trunk
 
 CONFIG: dict[str, Any] = {
     "clients": 3, "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 180,
@@ -58,7 +69,9 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
     """Train only, and serve the request in another run later."""
     out = {"out": str(tmp_path / "run")}
     config = {k: v for k, v in CONFIG.items() if k != "backdoor"}
-    first = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "request-client": -1}))
+    first = serve(
+        grid_for(config, tmp_path), AppSettings.read({**config, **out, "request-client": -1, "request-class": -1})
+    )
     assert first["forgotten"] == {}
     later = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
     assert later["trained"] == first["trained"]
@@ -66,6 +79,68 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
     assert Run(tmp_path / "run").rounds_done == 2
     with pytest.raises(InputError, match=r"holds another run; choose another out\.$"):
         serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "lr": 0.1}))
+
+
+def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
+    out = {"out": str(tmp_path / "run")}
+    config = {k: v for k, v in CONFIG.items() if k != "backdoor"}
+    first = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
+    forgot = first["forgotten"]["fedaf:recommended"]["digest"]
+    again = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "method": "sga"}))
+    assert again["forgotten"] == first["forgotten"], "the same request again changes nothing"
+    second = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "request-client": 1}))
+    assert second["trained"] == forgot
+    served = [ErasureRequest.of_class(0, 3), ErasureRequest.of_class(1, 3)]
+    assert list(Run(tmp_path / "run").served) == served
+    settings = AppSettings.read(config)
+    federation = settings.run.build_federation(settings.run.load_dataset())
+    start = Run(tmp_path / "run").load_trunk(Trunk("checkpoints/round-002-served-1.safetensors", _sum(tmp_path, 1)))
+    expected = forget(federation, start, served[1], settings.run.schedule, served=served[:1])
+    assert second["forgotten"]["fedaf:recommended"]["digest"] == digest(expected.state)
+
+
+def _sum(tmp_path: Path, served: int) -> str:
+    path = tmp_path / "run" / "checkpoints" / f"round-002-served-{served}.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def save_npz(file: Path, train: Samples, test: Samples) -> str:
+    np.savez(file, x_train=train.features, y_train=train.labels, x_test=test.features, y_test=test.labels)
+    return str(file)
+
+
+def test_sites_with_data_of_their_own(tmp_path: Path):
+    """Each site's file holds what a partition would have given it, one lacks a class: the same model comes out."""
+    digits = load_dataset("digits").first(180)
+    config: dict[str, Any] = {k: v for k, v in CONFIG.items() if k not in ("backdoor", "train-limit")}
+    config |= {"dataset": save_npz(tmp_path / "server.npz", digits.train, digits.test), "out": str(tmp_path / "run")}
+    config |= {"classes": 10, "request-class": -1}
+    settings = AppSettings.read({**config, "request-client": -1})
+    dataset = settings.run.load_dataset()
+    parts = partition("iid", dataset.train.labels, 3, settings.run.schedule.seed)
+    nodes = []
+    for k, part in enumerate(parts):
+        mine = dataset.train.select(part)
+        mine = mine.select(mine.labels != 9) if k == 1 else mine
+        nodes.append({"data": save_npz(tmp_path / f"site-{k}.npz", mine, mine.select(torch.arange(1)))})
+    grid = InProcessGrid(client_app, 3, tmp_path / "nodes", config, node_configs=nodes)
+    summary = serve(grid, settings)
+
+    federation = LocalFederation(
+        dataset, parts, settings.run.build_model(dataset), erased=[ErasureRequest.of_class(1, 9)]
+    )
+    state = state_of(federation.model)
+    for round in range(2):
+        state = run_round(federation, state, settings.run.schedule.train_task(round))
+    assert summary["trained"] == digest(state)
+
+    by_id = AppSettings.read({**config, "request-samples": "0, 5 7"})
+    assert by_id.request == ErasureRequest.of_samples(0, [0, 5, 7])
+    assert serve(grid, by_id)["target"] == "3 samples of client 0"
+
+    other = {**config, "dataset": "digits", "out": str(tmp_path / "other")}
+    with pytest.raises(FedForgetError, match=r"client \d prepares images with Normalisation\(mean=\(0\.5,\)"):
+        serve(InProcessGrid(client_app, 3, None, other, node_configs=nodes), AppSettings.read(other))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +152,9 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
         ({"lr": float("nan")}, "Training setting 'lr' is nan, but it must be a finite number above 0."),
         ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
+        ({"request-class": 3}, "The run config names a target, but not whose it is; set request-client."),
+        ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "The run config names a class and single"),
+        ({"request-client": 0, "request-samples": "four"}, "Run config 'request-samples' is 'four', but it must be"),
         ({"backdoor": True}, "The run config asks for a backdoor, but names no request"),
     ],
 )

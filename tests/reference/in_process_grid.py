@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,11 @@ class InProcessGrid(Grid):
         folder: Path | None = None,
         run_config: dict[str, Any] | None = None,
         change: Change = lambda _, reply: [reply],
+        node_configs: Sequence[dict[str, Any]] = (),
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN, SERVER, 1
         self._app, self._folder, self._run_config, self.change = app, folder, run_config or {}, change
+        self._node_configs = node_configs
         self.numbers = {(k * 7919 + 13) % 1009: k for k in range(nodes)}
         self._states: dict[int, RecordDict] = {}
         self._replies: dict[str, list[Message]] = {}
@@ -71,6 +73,8 @@ class InProcessGrid(Grid):
         config: dict[str, Any] = {"partition-id": number, "num-partitions": len(self.numbers), "name": f"site {number}"}
         if self._folder is not None:
             config["state-dir"] = str(self._folder / f"site-{number}")
+        if self._node_configs:
+            config |= self._node_configs[number]
         return Context(RUN, node, config, self._states.setdefault(node, RecordDict()), dict(self._run_config))
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:

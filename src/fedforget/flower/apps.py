@@ -1,17 +1,22 @@
 """Our own federation as a Flower app: the node's side and the server's side that `app/pyproject.toml` names.
 
-Every node takes its part of a data set that all of them know, as its partition-id says. The server trains, serves the
+A node whose config names `data` (an .npz file, a folder of images) holds that file's training samples. Any other takes
+its part of a data set that all of them know, as its partition-id says. The server trains, serves the
 request of the run config, if there is one, and leaves a run folder as `fedforget train` does, with summary.json."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedforget.data import Dataset, load_dataset
 from fedforget.data.partition import partition
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
@@ -20,23 +25,27 @@ from fedforget.flower.client_app import build_client_app, client_number
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.settings import AppSettings
 from fedforget.params import digest
-from fedforget.pipeline import audit_run, forget_run, train_run
+from fedforget.pipeline import audit_run, forget_run, result_folders, train_run
+from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig, load_model, read_sealed
 
 
 def load_own_client(context: Context) -> Client:
     """This node's part of the run's data set, with the run's network."""
     settings = AppSettings.read(context.run_config)
-    return _client(settings.run, client_number(context), settings.device)
+    own = context.node_config.get("data")
+    return _client(settings.run, settings.classes, client_number(context), settings.device, str(own) if own else None)
 
 
 @lru_cache(maxsize=8)
-def _client(config: RunConfig, number: int, device: str) -> Client:
-    dataset = config.load_dataset()
+def _client(config: RunConfig, classes: int, number: int, device: str, own: str | None) -> Client:
     if number >= config.clients:
         raise InputError(f"This node is client {number}, but the run has clients 0 to {config.clients - 1}.")
-    part = partition(config.partition, dataset.train.labels, config.clients, config.schedule.seed)[number]
-    samples = dataset.train.select(part)
+    dataset = _with_classes(config.load_dataset() if own is None else load_dataset(own), classes)
+    samples = dataset.train
+    if own is None:
+        parts = partition(config.partition, samples.labels, config.clients, config.schedule.seed)
+        samples = samples.select(parts[number])
     if config.backdoor is not None:
         samples = config.backdoor.poison(number, samples)
     place = torch.device(device)
@@ -44,10 +53,22 @@ def _client(config: RunConfig, number: int, device: str) -> Client:
     return Client(number, samples, model, dataset.normalisation, len(dataset.classes), place)
 
 
+def _with_classes(dataset: Dataset, count: int) -> Dataset:
+    """A site need not hold every class."""
+    if not count:
+        return dataset
+    if len(dataset.classes) > count:
+        raise InputError(f"'{dataset.name}' has {len(dataset.classes)} classes, but the run config has {count}.")
+    return replace(dataset, classes=(*dataset.classes, *map(str, range(len(dataset.classes), count))))
+
+
 def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
-    """Train, or go on with the run in the folder `out`; serve the request; what came of it, also as summary.json."""
+    """Train, or go on with the run in the folder `out`; serve the request; what came of it, also as summary.json.
+
+    The model that one method makes becomes the run's own: the next request, in a `flwr run` with the same `out`, starts
+    from it, and the same request again changes nothing. Several methods are compared, and the run stays as it is."""
     config, out = settings.run, settings.out
-    dataset = config.load_dataset()
+    dataset = _with_classes(config.load_dataset(), settings.classes)
     federation = FlowerFederation(
         grid, config.build_model(dataset), len(dataset.classes), dataset.normalisation, clients=config.clients,
         device=settings.device, timeout_s=settings.timeout_s, join_timeout_s=settings.join_timeout_s,
@@ -60,12 +81,10 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     if settings.request is not None:
         requests = [settings.request]
         summary["target"] = settings.request.describe()
-        for method, preset in settings.methods:
-            folder = forget_run(out, requests, method, preset, federation=federation)
-            assert folder is not None, "nobody else trains this run"
+        for folder in _serve_request(run, settings.request, settings.methods, federation):
             result = read_sealed(folder / "result.json")
             model = load_model(folder / "model.safetensors", result["sha256"])
-            summary["forgotten"][f"{method}:{preset}"] = {
+            summary["forgotten"][f"{result['method']}:{result['preset']}"] = {
                 "digest": digest(model),
                 "folder": folder.relative_to(out).as_posix(),
                 "cost": result["cost"],
@@ -75,6 +94,18 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
             summary["audit"] = audit_run(out, requests, federation=federation)["rows"]
     write_json(out / "summary.json", summary)
     return summary
+
+
+def _serve_request(
+    run: Run, request: ErasureRequest, methods: Sequence[tuple[str, str]], federation: FlowerFederation
+) -> Iterator[Path]:
+    if request in run.served:
+        yield from (folder for folder in result_folders(run, [request]) if (folder / "model.safetensors").exists())
+        return
+    for method, preset in methods:
+        folder = forget_run(run.folder, [request], method, preset, federation=federation, adopt=len(methods) == 1)
+        assert folder is not None, "nobody else trains this run"
+        yield folder
 
 
 client_app = build_client_app(load_own_client)

@@ -104,4 +104,5 @@ def _run(content: RecordDict, client: Client, store: NodeStore | None) -> Record
 def _describe(client: Client, context: Context) -> RecordDict:
     name = str(context.node_config.get("name") or f"client {client.index}")
     samples = len(client.positions(())[1])
-    return description_content(Description(client.index, name, samples, outline(client.model)))
+    said = Description(client.index, name, samples, outline(client.model), repr(client.normalisation))
+    return description_content(said)

@@ -238,6 +238,10 @@ class FlowerFederation:
             said = read_description(answer)
             if said.model != outline(self.model):
                 raise RefusedError(f"client {said.client} has another model than the server")
+            if said.images != repr(self.normalisation):
+                raise RefusedError(
+                    f"client {said.client} prepares images with {said.images}, the server with {self.normalisation}"
+                )
         except FedForgetError as error:
             log.warning("Node %s takes no part: %s", node, error)
             self._turned_away = f" Node {node} takes no part: {error}"

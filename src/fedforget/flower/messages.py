@@ -174,12 +174,14 @@ def _raise_error(values: Mapping[str, Any], client: int) -> None:
 class Description:
     """Who a node is: the client's number, a name for people, and how many samples it would train on.
 
-    `model` is a digest of its model's names, types and shapes: the server's must be the same."""
+    `model` is a digest of its model's names, types and shapes, and `images` says how it prepares them: the server's
+    must be the same."""
 
     client: int
     name: str
     samples: int
     model: str
+    images: str
 
 
 def description_content(description: Description) -> RecordDict:
@@ -189,5 +191,5 @@ def description_content(description: Description) -> RecordDict:
 def read_description(content: RecordDict) -> Description:
     values = _opened(content)
     _raise_error(values, values.get("client", -1))
-    _expect(values, client=int, name=str, samples=int, model=str)
+    _expect(values, client=int, name=str, samples=int, model=str, images=str)
     return Description(**values)

@@ -27,6 +27,8 @@ class AppSettings:
     """A checked run config."""
 
     run: RunConfig
+    classes: int
+    """How many, for nodes with data of their own, which may not hold every class; 0: those of the data set."""
     request: ErasureRequest | None
     methods: tuple[tuple[str, str], ...]
     """(method, preset), each of which serves the request, all from the same trained model."""
@@ -54,16 +56,28 @@ class AppSettings:
             values["dataset"], values["clients"], values["partition"], values["model"], schedule,
             train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
         )  # fmt: skip
-        client, label = values["request-client"], values["request-class"]
-        request = None
-        if client >= 0:
-            request = ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
+        request = _request(values["request-client"], values["request-class"], values["request-samples"])
         if values["backdoor"]:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(
-            run, request, _methods(values["method"], values["preset"]), values["audit"], Path(values["out"]),
-            values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
+            run, values["classes"], request, _methods(values["method"], values["preset"]), values["audit"],
+            Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
         )  # fmt: skip
+
+
+def _request(client: int, label: int, samples: str) -> ErasureRequest | None:
+    if client < 0:
+        if label >= 0 or samples:
+            raise InputError("The run config names a target, but not whose it is; set request-client.")
+        return None
+    if label >= 0 and samples:
+        raise InputError("The run config names a class and single samples; ask for one of them.")
+    if not samples:
+        return ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
+    try:
+        return ErasureRequest.of_samples(client, [int(word) for word in samples.replace(",", " ").split()])
+    except ValueError:
+        raise InputError(f"Run config 'request-samples' is {samples!r}, but it must be sample ids.") from None
 
 
 def _methods(names: str, preset: str) -> tuple[tuple[str, str], ...]:
