@@ -17,6 +17,7 @@ from fedforget.federation.rounds import run_round, train
 from fedforget.federation.tasks import Train
 from fedforget.methods.fedaf.forgetting import BuildSketch
 from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.params import weight_count
 
 
 def median_seconds(work: Callable[[], object], repeats: int = 5) -> float:
@@ -46,7 +47,7 @@ def main() -> None:
     share = target / len(federation.client(0).samples)
     one_pass = Train(seed=0, threads=schedule.threads, round=0, share=share)
     pass_seconds = median_seconds(lambda: list(federation.ask(one_pass, trained, [0])))
-    settings = RECOMMENDED.for_network(sum(p.numel() for p in model.parameters()))
+    settings = RECOMMENDED.for_network(weight_count(model))
     build = BuildSketch(seed=0, threads=schedule.threads, requests=(request,), settings=settings)
     sketch_seconds = median_seconds(lambda: list(federation.ask(build, trained, [0])))
     same = replace(one_pass, share=int(settings.sketch_samples or 0) / len(federation.client(0).samples))

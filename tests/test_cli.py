@@ -11,9 +11,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from in_process_command import Command, Said, in_process_command
 
 from fedforget import pipeline
 from fedforget.cli import main
@@ -36,30 +37,9 @@ CONFIG = RunConfig(
 )
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
 @pytest.fixture
 def fedforget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run the command in this process, from the words of a command line to exit code and output."""
-
-    def run(*words: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["fedforget", *map(str, words)])
-        capsys.readouterr()
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as end:
-            code = end.code
-        return Said(code, *capsys.readouterr())
-
-    return run
+    return in_process_command(main, capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -15,10 +15,12 @@ from fedforget.params import (
     first_non_finite,
     flatten,
     is_finite,
+    move,
     slices,
     state_bytes,
     state_of,
     trainable,
+    weight_count,
 )
 
 
@@ -109,6 +111,7 @@ def test_bytes_on_the_wire():
 
 def test_only_what_training_moves_is_trainable():
     assert list(trainable(model())) == ["0.weight", "0.bias", "1.weight", "1.bias", "3.weight"]
+    assert weight_count(model()) == 2 * 9 + 2 + 2 + 2 + 3 * 8
 
 
 def test_slices_say_where_flatten_puts_each_parameter():
@@ -129,3 +132,27 @@ def test_flatten_reads_rows_whatever_the_layout():
     images = torch.randn(2, 3, 4, 5)
     same = images.to(memory_format=torch.channels_last)
     assert torch.equal(flatten({"a": same}), images.reshape(-1))
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0, -0.3, 0.0])
+def test_move_takes_a_step_in_place_and_leaves_the_rest(scale: float):
+    network = model()
+    network[0].weight.data = network[0].weight.data.to(memory_format=torch.channels_last)
+    parameters, start = trainable(network), state_of(network)
+    before = flatten(parameters)
+    step = torch.randn(weight_count(network), generator=torch.Generator().manual_seed(0))
+    move(parameters, step, *([] if scale == 1.0 else [scale]))
+    assert torch.allclose(flatten(trainable(network)), before + scale * step, rtol=0, atol=1e-6)
+    assert all(parameter.requires_grad and parameter.grad_fn is None for parameter in parameters.values())
+    untouched = start.keys() - parameters.keys()
+    assert untouched == {"1.running_mean", "1.running_var", "1.num_batches_tracked", "3.bias"}
+    assert all(torch.equal(network.state_dict()[name], start[name]) for name in untouched)
+
+
+def test_a_step_back_is_a_subtraction_bit_for_bit():
+    generator = torch.Generator().manual_seed(1)
+    theta, step = torch.randn(1001, generator=generator), torch.randn(1001, generator=generator)
+    for scale in (1.0, 0.1, 3e-5):
+        moved = {"a": theta.clone()}
+        move(moved, step, -scale)
+        assert torch.equal(moved["a"], theta.sub(step, alpha=scale))

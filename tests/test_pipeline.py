@@ -329,7 +329,7 @@ def test_an_unfinished_retrain_of_another_trunk_is_not_gone_on_with(trained: Pat
 def test_what_was_adopted_is_not_forgotten_twice(trained: Path):
     forget_run(trained, [CLASS], "fedaf-c", adopt=True)
     before = files(trained)
-    with pytest.raises(InputError, match="^The model has forgotten class 3 of client 0 already"):
+    with pytest.raises(InputError, match=r"^The model has forgotten class 3 of client 0 already"):
         forget_run(trained, [CLASS])
     assert files(trained) == before
 

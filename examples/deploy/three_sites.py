@@ -21,7 +21,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -100,8 +100,8 @@ def _finish(*words: str | Path, environment: Mapping[str, str] | None = None) ->
 class Deployment:
     """The machines of a federation, each a folder; `deployment` makes one and stops it."""
 
-    def __init__(self, folder: Path, sites: int) -> None:
-        self.folder, self.sites = folder.resolve(), sites
+    def __init__(self, folder: Path, sites: int, data: Sequence[str] = ()) -> None:
+        self.folder, self.sites, self.data = folder.resolve(), sites, data
         self.port, *self.site_ports = free_ports(1 + sites)
         self._links: list[subprocess.Popen[bytes]] = []
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -158,6 +158,8 @@ class Deployment:
             "name": site.name,
             "state-dir": str(site / "state"),
         }
+        if self.data:
+            config["data"] = self.data[number]
         node = self._start(
             site, "flower-supernode", "--superlink", f"{HOST}:{self.port}", "--root-certificates",
             self.root_certificate, "--auth-supernode-private-key", key, "--host", HOST, "--port", port,
@@ -166,15 +168,15 @@ class Deployment:
         self._nodes.append(node)
         return node
 
-    def serve(self, config: Mapping[str, Any], timeout_s: float = 3600.0) -> dict[str, Any]:
-        """One `flwr run` of our app: it trains, unless the folder `run` holds that training already, serves the request
-        of `config` and audits it. Its summary."""
+    def serve(self, config: Mapping[str, Any], timeout_s: float = 3600.0, app: Path = APP) -> dict[str, Any]:
+        """One `flwr run` of our app: it trains, unless the folder `run` holds that training already, and serves the
+        request of `config`. Its summary."""
         out = self.folder / "server" / "run"
         summary = out / "summary.json"
         summary.unlink(missing_ok=True)
-        words = config_words({"clients": self.sites, "audit": True, **config, "out": str(out)})
+        words = config_words({"clients": self.sites, **config, "out": str(out)})
         operator = self.machine("operator")
-        run = self._start(operator, "flwr", "run", APP, CONNECTION, "--run-config", words, "--stream")
+        run = self._start(operator, "flwr", "run", app, CONNECTION, "--run-config", words, "--stream")
         try:
             run.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -257,11 +259,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def deployment(folder: Path, sites: int = 3) -> Iterator[Deployment]:
-    """A running federation with TLS and node keys, which is gone afterwards, whatever happens."""
+def deployment(folder: Path, sites: int = 3, data: Sequence[str] = ()) -> Iterator[Deployment]:
+    """A running federation with TLS and node keys, which is gone afterwards, whatever happens. `data` names a file for
+    each site; without, they share scikit-learn's digits."""
     if folder.exists() and any(folder.iterdir()):
         raise DeploymentError(f"{folder} is not empty; choose a new folder.")
-    here = Deployment(folder, sites)
+    here = Deployment(folder, sites, data)
     try:
         make_certificates(here.machine("authority"), here.machine("server"))
         here.start_superlink()
@@ -298,7 +301,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is stopped
     config = {
         "rounds": given.rounds, "lr": 0.05, "batch-size": 16,
-        "request-client": given.client, "request-class": given.label, "backdoor": True,
+        "request-client": given.client, "request-class": given.label, "backdoor": True, "audit": True,
     }  # fmt: skip
     try:
         with deployment(given.folder, given.sites) as federation:

@@ -56,6 +56,11 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
+def weight_count(model: nn.Module) -> int:
+    """m, how many numbers training moves."""
+    return sum(parameter.numel() for parameter in trainable(model).values())
+
+
 def slices(parameters: Mapping[str, Tensor]) -> Iterator[tuple[str, slice]]:
     """Where each parameter lies in the flat vector theta of length m."""
     start = 0
@@ -67,3 +72,10 @@ def slices(parameters: Mapping[str, Tensor]) -> Iterator[tuple[str, slice]]:
 def flatten(parameters: Mapping[str, Tensor]) -> Tensor:
     """theta as one float32 vector of length m."""
     return torch.cat([parameter.detach().reshape(-1).float() for parameter in parameters.values()])
+
+
+@torch.no_grad()
+def move(parameters: Mapping[str, Tensor], step: Tensor, scale: float = 1.0) -> None:
+    """theta <- theta + scale * step, in place."""
+    for name, place in slices(parameters):
+        parameters[name].add_(step[place].view_as(parameters[name]), alpha=scale)

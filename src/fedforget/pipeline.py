@@ -344,6 +344,7 @@ def audit_run(
 
     Retrain is trained if it is not there yet; an interrupted audit goes on with the rounds it has."""
     run = Run(folder)
+    run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
     results = _results(run)
     if not results:
         raise InputError(f"Nothing has been forgotten in {folder} yet; run `fedforget forget {folder}` first.")

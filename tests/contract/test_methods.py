@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedforget import Backdoor, Dataset, LocalFederation, Schedule, Trigger, build_model, load_dataset, train
 from fedforget.data.partition import partition
@@ -22,6 +22,7 @@ from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import METHODS, Forgetting, method_settings
 from fedforget.methods import forget as forget_without_history
 from fedforget.methods.retrain import RetrainSettings, fresh_start
+from fedforget.models import xavier_initialise
 from fedforget.params import State, copy_state, digest, first_non_finite, state_bytes, state_of
 from fedforget.requests import ErasureRequest
 
@@ -64,37 +65,58 @@ class Recording:
             yield self.replies[-1]
 
 
+def plain_network() -> nn.Module:
+    return build_model("cnn", (1, 8, 8), 10, SCHEDULE.seed)
+
+
+def normalised_network() -> nn.Module:
+    """With both batch normalisations, whose number of batches is an integer among the buffers."""
+    layers = [
+        nn.Conv2d(1, 6, 3, stride=2, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(),
+        nn.Linear(96, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10),
+    ]  # fmt: skip
+    return xavier_initialise(nn.Sequential(*layers), SCHEDULE.seed)
+
+
 @dataclass(frozen=True)
 class World:
     """A small trained federation: 240 digits, four clients of 60; client 0's threes carry a trigger."""
 
     dataset: Dataset
     parts: list[Tensor]
+    network: Callable[[], nn.Module]
     before: State
     history: MemoryHistory
 
     def federation(
         self, parts: Sequence[Tensor] | None = None, change: Callable[[Reply], Reply] = lambda reply: reply
     ) -> Recording:
-        model = build_model("cnn", self.dataset.shape, len(self.dataset.classes), SCHEDULE.seed)
-        federation = LocalFederation(self.dataset, parts or self.parts, model, backdoors=[BACKDOOR])
+        federation = LocalFederation(self.dataset, parts or self.parts, self.network(), backdoors=[BACKDOOR])
         return Recording(federation, change, self.history)
 
     def ids(self, client: int, count: int) -> list[int]:
         return self.dataset.train.ids[self.parts[client]][:count].tolist()
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
+def make_world(network: Callable[[], nn.Module]) -> World:
     dataset = load_dataset("digits").first(240, 60)
     parts = partition("iid", dataset.train.labels, 4, 0)
     # Client 2 holds no class 3, for the requests that must be refused.
     parts[2] = parts[2][dataset.train.labels[parts[2]] != 3]
-    model = build_model("cnn", dataset.shape, len(dataset.classes), SCHEDULE.seed)
-    federation = LocalFederation(dataset, parts, model, backdoors=[BACKDOOR])
+    federation = LocalFederation(dataset, parts, network(), backdoors=[BACKDOOR])
     history = MemoryHistory()
-    before = train(federation, state_of(model), replace(SCHEDULE, rounds=6), history=history)
-    return World(dataset, parts, before, history)
+    before = train(federation, state_of(federation.model), replace(SCHEDULE, rounds=6), history=history)
+    return World(dataset, parts, network, before, history)
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(plain_network)
+
+
+@pytest.fixture(scope="module")
+def normalised() -> World:
+    return make_world(normalised_network)
 
 
 def targets(world: World) -> dict[str, list[ErasureRequest]]:
@@ -199,6 +221,24 @@ def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World,
     assert all(math.isfinite(value) for curve in result.curves.values() for value in curve)
 
 
+@every_method
+@pytest.mark.parametrize("kind", ["class", "one sample"])
+def test_a_network_with_integer_buffers(normalised: World, method: str, preset: str, kind: str):
+    """Weights may go anywhere; a count of batches stays a count."""
+    if kind in NOT_SERVED.get(method, {}):
+        pytest.skip("this kind of target is refused")
+    given = copy_state(normalised.before)
+    counters = [name for name, tensor in given.items() if not tensor.is_floating_point()]
+    assert counters == ["1.num_batches_tracked", "5.num_batches_tracked"]
+    requests = targets(normalised)[kind]
+    first, again = (forget(normalised.federation(), given, requests, SCHEDULE, method, preset).state for _ in range(2))
+    assert {n: (t.shape, t.dtype) for n, t in first.items()} == {n: (t.shape, t.dtype) for n, t in given.items()}
+    assert all(0 < int(first[name]) < 100 for name in counters)
+    assert first_non_finite(first) is None
+    assert digest(first) == digest(again)
+    assert digest(first) != digest(given) == digest(normalised.before)
+
+
 REFUSED: dict[str, tuple[Callable[[World], Sequence[ErasureRequest]], str]] = {
     "nothing": (lambda w: [], "No erasure request was given; name at least one target."),
     "unknown class": (
@@ -253,6 +293,16 @@ def test_together_with_what_went_before_it_must_leave_something(world: World, me
     served = [ErasureRequest.of_client(k) for k in (1, 2, 3)]
     with pytest.raises(InputError, match="all the data there is"):
         forget(federation, world.before, ErasureRequest.of_client(0), SCHEDULE, method, preset, served=served)
+    assert federation.asked == []
+
+
+@every_method
+def test_a_client_with_nothing_left_to_forget_is_refused_before_any_work(world: World, method: str, preset: str):
+    """Even where there is work to do at another client first."""
+    federation = world.federation()
+    again = ErasureRequest.of_class(1, 5)
+    with pytest.raises(InputError, match=r"^Client 1 withdrew all of that before; there is nothing left to forget\.$"):
+        forget(federation, world.before, [CLASS, again], SCHEDULE, method, preset, served=[again])
     assert federation.asked == []
 
 
@@ -416,6 +466,20 @@ def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: Worl
     assert digest(serve(noise_for(served, world), method, preset, served=served).state) == digest(
         serve(world, method, preset, served=served).state
     )
+
+
+@every_method
+def test_what_a_request_names_again_is_not_looked_at_again(world: World, method: str, preset: str):
+    """The client withdrew a class before, and now everything: only the rest is still to be forgotten."""
+    served = [ErasureRequest.of_class(0, 5)]
+    everything = ErasureRequest.of_client(0)
+    if "client" in NOT_SERVED.get(method, {}):
+        pytest.skip("this kind of target is refused")
+    digests = {
+        digest(forget(w.federation(), world.before, everything, SCHEDULE, method, preset, served=served).state)
+        for w in (noise_for(served, world), world)
+    }
+    assert len(digests) == 1
 
 
 @every_method

@@ -111,6 +111,19 @@ def test_other_clients_are_left_alone(request_, is_target) -> None:
     assert_equal(Backdoor(request_, Trigger(3), flipped_label=1).poison(0, samples), copy_of(samples))
 
 
+def test_held_out_samples_of_the_same_kind() -> None:
+    samples, trigger = some(), Trigger(3)
+    backdoor = Backdoor(ErasureRequest.of_class(2, label=3), trigger, flipped_label=1)
+    assert backdoor.poison_held_out(0, samples) is samples
+    assert_equal(backdoor.poison_held_out(2, samples), backdoor.poison(2, samples))
+    for request in (ErasureRequest.of_client(2), ErasureRequest.of_samples(2, [5])):
+        held_out = Backdoor(request, trigger, flipped_label=1).poison_held_out(2, samples)
+        stamped = (held_out.features != samples.features).flatten(1).any(1)
+        assert int(stamped.sum()) == len(samples) // 2
+        assert set(held_out.labels[stamped].tolist()) == {1}
+        assert_equal(held_out.select(~stamped), samples.select(~stamped))
+
+
 def test_the_request_still_finds_a_poisoned_target() -> None:
     """The flipped label is what the model learns; the class that must go is the true one."""
     samples = some()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from in_process_command import Command, in_process_command
 
 from fedforget import cli
 from fedforget.data import load_dataset
@@ -21,32 +21,12 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = ("--quick", "--threads", "1", "--classes", "0", "--methods", "retrain,fedaf-c")
 
 
-class Said(NamedTuple):
-    code: Any
-    out: str
-    err: str
-
-
-Command = Callable[..., Said]
-
-
 @pytest.fixture(params=["fedforget", "python -m"])
 def command(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
     main = {"fedforget": cli.main, "python -m": bare.main}[request.param]
-
-    def run(*words: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["program", *map(str, words)])
-        capsys.readouterr()
-        try:
-            main()
-            code: Any = 0
-        except SystemExit as end:
-            code = end.code
-        return Said(code, *capsys.readouterr())
-
-    return run
+    return in_process_command(main, capsys, monkeypatch)
 
 
 def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):

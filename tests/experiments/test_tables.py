@@ -7,9 +7,10 @@ import math
 
 import pytest
 
+from fedforget.audit.student import student_distribution, student_quantile
 from fedforget.experiments import paper_numbers
 from fedforget.experiments.completeness import COMPLETENESS
-from fedforget.experiments.statistics import paired_difference, student_distribution, student_quantile
+from fedforget.experiments.statistics import paired_difference
 from fedforget.experiments.tables import Entry, Table
 
 AVERAGES = {

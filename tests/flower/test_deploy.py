@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 SITES = 3
 CONFIG: dict[str, Any] = {
     "clients": SITES, "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 180,
-    "request-client": 0, "request-class": 3, "backdoor": True,
+    "request-client": 0, "request-class": 3, "backdoor": True, "audit": True,
 }  # fmt: skip
 
 

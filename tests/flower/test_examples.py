@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_processes import BIN, free_ports, processes, wait_for_port
+from flower_processes import BIN, processes
 from flwr.app import Context, RecordDict
 from in_process_grid import InProcessGrid
 
@@ -104,18 +104,9 @@ def show_forgetting(figures: list[list[float]]) -> None:
 
 @pytest.mark.real
 def test_flwr_run_of_the_app_after(tmp_path: Path):
-    (port,) = free_ports(1)
     with processes(tmp_path / "flower") as flower:
-        link = flower.start(
-            "superlink", "flower-superlink", "--insecure", "--simulation",
-            "--disable-runtime-dependency-installation", "--host", "127.0.0.1", "--port", str(port),
-        )  # fmt: skip
-        wait_for_port(port, link)
-        flower.connect("there", port)
-        nodes = "num-supernodes=4 client-resources-num-cpus=1"
-        run = flower.start(
-            "run", "flwr", "run", EXAMPLE / "after", "there", "--federation-config", nodes, "--stream"
-        )  # fmt: skip
+        simulation = flower.start_simulation(4)
+        run = flower.start("run", "flwr", "run", EXAMPLE / "after", "there", "--stream", *simulation)
         assert run.wait(timeout=600) == 0, flower.logs()
         told = flower.log("run").read_text()
         runs = subprocess.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_processes import Processes, free_ports, processes, wait_for_port
+from flower_processes import Processes, free_ports, processes
 
 from fedforget.flower import APP
 from fedforget.flower.settings import AppSettings
@@ -56,31 +56,17 @@ def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path):
     config = {**CONFIG, "method": "all", "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
     expected = in_process(tmp_path / "local", config)
     assert len(set(expected.values())) == len(expected)
-    (port,) = free_ports(1)
     with processes(tmp_path / "flower") as flower:
-        link = flower.start(
-            "superlink", "flower-superlink", "--insecure", "--simulation",
-            "--disable-runtime-dependency-installation", "--host", "127.0.0.1", "--port", str(port),
-        )  # fmt: skip
-        wait_for_port(port, link)
-        flower.connect("there", port)
-        nodes = "num-supernodes=4 client-resources-num-cpus=1"
-        summary = flwr_run(flower, config, "--federation-config", nodes)
+        summary = flwr_run(flower, config, *flower.start_simulation(4))
         assert digests_of(summary) == expected, flower.logs()
 
 
 def test_a_superlink_with_four_supernodes_gives_the_same_bits(tmp_path: Path):
     config = {**CONFIG, "out": str(tmp_path / "out")}
     expected = in_process(tmp_path / "local", config)
-    port, *own = free_ports(5)
     with processes(tmp_path / "flower") as flower:
-        link = flower.start(
-            "superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--host", "127.0.0.1", "--port", str(port),
-        )  # fmt: skip
-        wait_for_port(port, link)
-        flower.connect("there", port)
-        for number, node_port in enumerate(own):
+        port = flower.start_superlink()
+        for number, node_port in enumerate(free_ports(4)):
             settings = f"partition-id={number} num-partitions=4 state-dir='{tmp_path / 'nodes' / str(number)}'"
             flower.start(
                 f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}",

@@ -19,9 +19,9 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.training import minibatches
 from fedforget.methods import forget, method_settings
-from fedforget.methods.frr import CODE, PAPER, FRRSettings, Moments, TrainSecondOrder, hutchinson, move
+from fedforget.methods.frr import CODE, PAPER, FRRSettings, Moments, TrainSecondOrder, hutchinson
 from fedforget.models import xavier_initialise
-from fedforget.params import State, digest, first_non_finite, flatten, state_of, trainable
+from fedforget.params import State, digest, first_non_finite, flatten, move, state_of, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 

@@ -248,7 +248,11 @@ def test_the_refusal_when_not_even_one_row_fits(monkeypatch):
         plan_sketch(nn.Linear(1000, 1), 1, torch.float32, torch.device("cpu"))
 
 
-def test_the_gram_matrix_is_the_same_over_blocks_of_columns(monkeypatch):
-    rows = torch.randn(70, 101, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
-    monkeypatch.setattr(knowledge_preserver, "_GRAM_COLUMNS", 7)
-    assert torch.allclose(knowledge_preserver._gram(rows), rows.double() @ rows.double().T, rtol=1e-12, atol=1e-12)
+def test_products_of_rows_are_the_same_over_blocks_of_columns(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(70, 101, generator=generator).to(torch.bfloat16)
+    others = torch.randn(13, 101, generator=generator)
+    monkeypatch.setattr(knowledge_preserver, "COLUMNS_AT_ONCE", 7)
+    for right in (rows, others):
+        expected = rows.double() @ right.double().T
+        assert torch.allclose(knowledge_preserver.row_products(rows, right), expected, rtol=1e-12, atol=1e-12)

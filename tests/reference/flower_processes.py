@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,8 @@ from pathlib import Path
 
 from fedforget.flower.environment import quiet_environment
 
-BIN = Path(sys.executable).parent
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "deploy"))
+from three_sites import BIN, HOST, free_ports, listening
 
 
 class Processes:
@@ -46,8 +46,24 @@ class Processes:
 
     def connect(self, name: str, port: int) -> None:
         """Tell `flwr` about a SuperLink."""
-        text = f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+        text = f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{HOST}:{port}"\ninsecure = true\n'
         (self.folder / "home" / "config.toml").write_text(text)
+
+    def start_superlink(self, *more: str) -> int:
+        """A SuperLink that `flwr` knows as `there`; its port."""
+        (port,) = free_ports(1)
+        link = self.start(
+            "superlink", "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
+            "--host", HOST, "--port", str(port), *more,
+        )  # fmt: skip
+        wait_for_port(port, link)
+        self.connect("there", port)
+        return port
+
+    def start_simulation(self, nodes: int) -> tuple[str, ...]:
+        """A SuperLink that simulates its nodes; the words that `flwr run` needs for it."""
+        self.start_superlink("--simulation")
+        return ("--federation-config", f"num-supernodes={nodes} client-resources-num-cpus=1")
 
     def stop(self) -> None:
         ours = [pid for process in self._started for pid in (process.pid, *descendants(process.pid))]
@@ -88,22 +104,9 @@ def processes(folder: Path) -> Iterator[Processes]:
         running.stop()
 
 
-def free_ports(count: int) -> list[int]:
-    with_sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in with_sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in with_sockets]
-    finally:
-        for one in with_sockets:
-            one.close()
-
-
 def wait_for_port(port: int, process: subprocess.Popen[bytes], timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
-    while True:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
-            return
+    while not listening(port):
         if process.poll() is not None or time.monotonic() > deadline:
             raise AssertionError(f"nobody listens on port {port}")
         time.sleep(0.1)

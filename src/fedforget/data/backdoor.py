@@ -84,7 +84,22 @@ class Backdoor:
 
         Target samples that already belong to the flipped class get the patch and keep their label: a model that
         gives them that label shows nothing, so BD Acc must leave them out."""
-        mask = target_mask([self.request], client, samples)
+        return self._marked(samples, target_mask([self.request], client, samples))
+
+    def poison_held_out(self, client: int, samples: Samples) -> Samples:
+        """Held-out samples of the client of the same kind as what it trains on: those of the target's class are
+        poisoned, or, where the target is no class, a seeded half of all."""
+        if client != self.request.client:
+            return samples
+        if self.request.kind == "class":
+            mask = target_mask([self.request], client, samples)
+        else:
+            mask = torch.zeros(len(samples), dtype=torch.bool)
+            order = torch.randperm(len(samples), generator=derive_generator(0, "backdoor", client, "held out"))
+            mask[order[: len(samples) // 2]] = True
+        return self._marked(samples, mask)
+
+    def _marked(self, samples: Samples, mask: Tensor) -> Samples:
         if not bool(mask.any()):
             return samples
         features, labels = samples.features.clone(), samples.labels.clone()

@@ -14,10 +14,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import InputError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
+from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import counted, entry
@@ -27,7 +27,7 @@ from fedforget.methods import method_settings
 from fedforget.methods.fedaf.forgetting import Forget, sketch_at_client, sketch_samples
 from fedforget.methods.fedaf.principal import jacobian, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.settings import RECOMMENDED, FedAFSettings
-from fedforget.params import trainable
+from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
 
 BASE = "recommended"
@@ -85,15 +85,9 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     overrides = scenario.overrides(spec.method, spec.preset, spec.overrides)
     _, chosen = method_settings(spec.method, spec.preset, **overrides)
-    settings = chosen.for_network(sum(p.numel() for p in trainable(scenario.federation.model).values()))
-    figures = scenario.figures_before() | {"overrides": overrides, "settings": asdict(settings)}
-    figures["sketch_error"] = sketch_error(settings, scenario)
-    try:
-        result = scenario.forget(spec.method, spec.preset, spec.overrides)
-        measured = scenario.measure(result.state)
-    except FedForgetError as error:
-        return figures | {"note": str(error)}
-    return figures | measured | result.cost.to_json() | {"notes": list(result.notes)}
+    settings = chosen.for_network(weight_count(scenario.federation.model))
+    own = {"settings": asdict(settings), "sketch_error": sketch_error(settings, scenario)}
+    return own | serve_requests(spec, scenario)
 
 
 def sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:

@@ -26,6 +26,8 @@ class Client:
     device: torch.device
     kept: MutableMapping[str, Any] = field(default_factory=dict)
     """What the client keeps for a next task, such as a sketch; it never leaves."""
+    held_out: Samples | None = None
+    """Samples of the same kind that this client never trains on, for the audit."""
     erased: tuple[ErasureRequest, ...] = ()
     """What the client has withdrawn, whoever asks: no part of its retained data any more."""
 

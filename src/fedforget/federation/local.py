@@ -88,18 +88,22 @@ class LocalFederation:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)
         self._erased = tuple(erased)
-        self._clients = [self._client(k, dataset.train.select(part)) for k, part in enumerate(parts)]
+        self._clients = [self._client(k, dataset.train.select(part), dataset.test) for k, part in enumerate(parts)]
         together = torch.cat([client.samples.ids for client in self._clients])
         if len(together.unique()) != len(together):
             raise InputError("The partition gives a sample to more than one client.")
 
-    def _client(self, index: int, samples: Samples) -> Client:
+    def _client(self, index: int, samples: Samples, held_out: Samples) -> Client:
+        """A client; the test data, which nobody trains on, is what each of them holds out."""
         for backdoor in self.backdoors:
             samples = backdoor.poison(index, samples)
+            held_out = backdoor.poison_held_out(index, held_out)
         if self.device.type != "cpu":
             samples = samples.with_features(samples.features.to(self.device))
         own = tuple(request for request in self._erased if request.client == index)
-        return Client(index, samples, self.model, self.normalisation, self.classes, self.device, erased=own)
+        return Client(
+            index, samples, self.model, self.normalisation, self.classes, self.device, held_out=held_out, erased=own
+        )
 
     @property
     def clients(self) -> Sequence[int]:

@@ -42,15 +42,16 @@ def _client(config: RunConfig, classes: int, number: int, device: str, own: str 
     if number >= config.clients:
         raise InputError(f"This node is client {number}, but the run has clients 0 to {config.clients - 1}.")
     dataset = _with_classes(config.load_dataset() if own is None else load_dataset(own), classes)
-    samples = dataset.train
+    samples, held_out = dataset.train, dataset.test
     if own is None:
         parts = partition(config.partition, samples.labels, config.clients, config.schedule.seed)
         samples = samples.select(parts[number])
     if config.backdoor is not None:
         samples = config.backdoor.poison(number, samples)
+        held_out = config.backdoor.poison_held_out(number, held_out)
     place = torch.device(device)
     model = config.build_model(dataset).to(place)
-    return Client(number, samples, model, dataset.normalisation, len(dataset.classes), place)
+    return Client(number, samples, model, dataset.normalisation, len(dataset.classes), place, held_out=held_out)
 
 
 def _with_classes(dataset: Dataset, count: int) -> Dataset:

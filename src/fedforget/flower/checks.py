@@ -16,7 +16,7 @@ from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, Forget
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.pgd import Climb
 from fedforget.methods.sga import FISHER_KEY, Ascend
-from fedforget.params import first_non_finite, trainable
+from fedforget.params import first_non_finite, weight_count
 
 WITHOUT_MODEL = (CheckRequests, CountSamples, Withdraw)
 """The tasks that come without a model."""
@@ -40,7 +40,7 @@ def check_task(task: Task, addressee: int, state: Mapping[str, Tensor], client: 
     missing = next((name for name in own if name not in state), None)
     if missing is not None:
         raise RefusedError(f"The model that came lacks '{missing}'.")
-    weights = sum(parameter.numel() for parameter in trainable(client.model).values())
+    weights = weight_count(client.model)
     for name, tensor in state.items():
         expected = _looks(own[name]) if name in own else _extra(task, name, tensor, own, weights)
         if expected is None:

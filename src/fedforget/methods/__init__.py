@@ -24,6 +24,7 @@ from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Withdraw
 from fedforget.methods import cdp, frr, sga
+from fedforget.methods.checks import check_targets
 from fedforget.methods.fedaf.method import forget_with_fedaf
 from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, PAPER, RECOMMENDED
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
@@ -181,6 +182,7 @@ def forget(
     federation.check(asked)
     if served:
         federation.check((*served, *asked))
+        check_targets(federation, asked, served)
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")

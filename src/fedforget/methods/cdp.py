@@ -35,9 +35,10 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
+from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import check_numbers, check_targets, finite
+from fedforget.methods.checks import check_numbers, finite
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -94,7 +95,6 @@ def prune_and_tune(
     """(the model without the channels of the requests' classes, no curves)."""
     labels = classes_of(requests)
     layers = prunable_layers(federation.model)
-    check_targets(federation, requests, served)
     current = dict(state)
     pruned = {name: torch.zeros(layer.out_channels, dtype=torch.bool) for name, layer in layers.items()}
     count = max(1, round(settings.ratio * sum(len(mask) for mask in pruned.values())))
@@ -163,7 +163,7 @@ class MeasureActivity(Task):
             client.index,
             tensors={**{f"sum:{name}": values for name, values in sums.items()}, "count": counts, "behind": behind},
             numbers={"samples": float(len(samples))},
-            gradient_evaluations=0.4 * len(samples),
+            gradient_evaluations=FORWARD_COST * len(samples),
         )
 
 

@@ -30,7 +30,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import check_numbers, check_targets, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite, target_positions
 from fedforget.params import State, copy_state, flatten, slices, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
@@ -88,7 +88,6 @@ def forget_with_fedosd(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the target's UCE by round)."""
-    check_targets(federation, requests, served)
     exclude = (*served, *requests)
     names = list(trainable(federation.model))
     original = copy_state(state, federation.device)

@@ -23,7 +23,7 @@ from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.rounds import Schedule, recover
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, check_targets, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite, target_positions
 from fedforget.methods.fedaf.memory_generator import suppress
 from fedforget.params import State, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -58,7 +58,6 @@ def forget_with_fedquit(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the student's loss by epoch)."""
-    check_targets(federation, requests, served)
     current = dict(state)
     losses: list[float] = []
     with federation.stage("forgetting"):

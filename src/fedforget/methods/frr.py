@@ -50,7 +50,7 @@ from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_numbers
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.methods.retrain import RetrainSettings, fresh_start
-from fedforget.params import State, first_non_finite, flatten, slices, state_of, trainable
+from fedforget.params import State, first_non_finite, flatten, move, state_of, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
@@ -213,13 +213,6 @@ def _flat_gradient(
         allow_unused=True, materialize_grads=True,
     )  # fmt: skip
     return torch.cat([gradient.reshape(-1) for gradient in gradients])
-
-
-@torch.no_grad()
-def move(parameters: Mapping[str, nn.Parameter], step: Tensor) -> None:
-    """theta <- theta + step, in place."""
-    for name, place in slices(parameters):
-        parameters[name].add_(step[place].view_as(parameters[name]))
 
 
 def _rows_at_once(size: int) -> int:

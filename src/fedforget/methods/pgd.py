@@ -30,7 +30,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, recover
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train
 from fedforget.federation.training import minibatches, set_training_mode, train_at_client
-from fedforget.methods.checks import check_numbers, check_targets, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite, target_positions
 from fedforget.models import fresh_copy
 from fedforget.params import State, flatten, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -93,7 +93,6 @@ def forget_with_pgd(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the target's loss and the squared distance from w_i by step)."""
-    check_targets(federation, requests, served)
     asking = sorted({request.client for request in requests})
     everybody = participants(federation, served)
     empty = {client for client, size in federation.check(served).items() if not size.retained} if served else set()

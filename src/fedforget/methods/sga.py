@@ -37,7 +37,7 @@ from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, check_targets, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite, target_positions
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -106,7 +106,6 @@ def ascend(
     """(the model of the last client that climbed, the curves of the climbing)."""
     current = dict(state)
     exclude = (*served, *requests)
-    check_targets(federation, requests, served)
     sizes = federation.check(exclude)
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):

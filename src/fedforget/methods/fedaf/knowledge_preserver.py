@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fedforget.errors import InputError
 from fedforget.federation.memory import available_bytes
 from fedforget.methods.fedaf.sketch import Sketch
-from fedforget.params import flatten, slices, trainable
+from fedforget.params import flatten, move, weight_count
 
 
 class Preserver(Protocol):
@@ -48,7 +48,7 @@ class SketchPreserver:
         self.rows = sketch.rows
         self.anchor = flatten(anchor)
         self.strength = strength / sketch.count if normalise else strength
-        gram = _gram(self.rows)
+        gram = row_products(self.rows, self.rows)
         self._largest = float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0.0))
         if strength > 0 and lr > 0:
             ridge = max(1.0 / (lr * self.strength), _SMALLEST_RIDGE * self._largest)
@@ -64,7 +64,7 @@ class SketchPreserver:
     def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
         """theta <- theta - lr lambda J^^T J^ d."""
         along = _times(self.rows, self._moved(parameters))
-        _subtract(parameters, _transposed_times(self.rows, along), lr * self.strength)
+        move(parameters, _transposed_times(self.rows, along), -lr * self.strength)
 
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
         """d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d."""
@@ -72,7 +72,7 @@ class SketchPreserver:
             return
         along = _times(self.rows, self._moved(parameters)).to(self._factor)
         solved = torch.cholesky_solve(along[:, None], self._factor)[:, 0]
-        _subtract(parameters, _transposed_times(self.rows, solved.float()), 1.0)
+        move(parameters, _transposed_times(self.rows, solved.float()), -1.0)
 
     def largest_curvature(self) -> float:
         """lambda sigma_max(J^)^2: plain gradient steps are stable for lr < 2 over this."""
@@ -95,13 +95,13 @@ class DiagonalPreserver:
 
     def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
         moved = flatten(parameters) - self.anchor
-        _subtract(parameters, self.diagonal * moved, lr * self.strength)
+        move(parameters, self.diagonal * moved, -lr * self.strength)
 
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
         """d_j <- d_j / (1 + lr lambda F_j)."""
         moved = flatten(parameters) - self.anchor
         pull = self.lr * self.strength * self.diagonal
-        _subtract(parameters, moved * pull / (1.0 + pull), 1.0)
+        move(parameters, moved * pull / (1.0 + pull), -1.0)
 
     def largest_curvature(self) -> float:
         return self.strength * float(self.diagonal.max())
@@ -109,7 +109,7 @@ class DiagonalPreserver:
 
 def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes of the s x m sketch, or a refusal, before any work, that says which s would fit."""
-    size = sum(p.numel() for p in trainable(model).values())
+    size = weight_count(model)
     per_row = size * torch.empty((), dtype=dtype).element_size()
     needed, free = rows * per_row, int(0.8 * available_bytes(device))
     if needed > free:
@@ -124,18 +124,19 @@ def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.d
 
 # The sketch may be stored in bfloat16, so sums are made in a wider type, a block at a time.
 _BLOCK = 64
-_GRAM_COLUMNS = 2**15
+COLUMNS_AT_ONCE = 2**15
 _SMALLEST_RIDGE = 1e-9
 """Relative to sigma_max(J^)^2: below it, float32's rounding of J^ d would grow in directions that J^ does not see."""
 
 
-def _gram(rows: Tensor) -> Tensor:
-    """J^ J^^T, [s, s], summed in float64: rounded to float32 it may not be positive definite with a small ridge."""
-    gram = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
-    for block in rows.split(_GRAM_COLUMNS, dim=1):
-        wide = block.double()
-        gram.addmm_(wide, wide.T)
-    return gram
+def row_products(left: Tensor, right: Tensor) -> Tensor:
+    """left right^T, every row with every row, summed in float64: rounded to float32, a Gram matrix may not be positive
+    definite with a small ridge."""
+    products = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
+    for a, b in zip(left.split(COLUMNS_AT_ONCE, dim=1), right.split(COLUMNS_AT_ONCE, dim=1), strict=True):
+        wide = a.double()
+        products.addmm_(wide, (wide if right is left else b.double()).T)
+    return products
 
 
 def _times(rows: Tensor, vector: Tensor) -> Tensor:
@@ -151,10 +152,3 @@ def _transposed_times(rows: Tensor, vector: Tensor) -> Tensor:
     for block, part in zip(rows.split(_BLOCK), vector.split(_BLOCK), strict=True):
         total += part @ block.float()
     return total
-
-
-@torch.no_grad()
-def _subtract(parameters: Mapping[str, Tensor], vector: Tensor, scale: float) -> None:
-    """theta <- theta - scale * vector, in place."""
-    for name, place in slices(parameters):
-        parameters[name].sub_(vector[place].view_as(parameters[name]), alpha=scale)

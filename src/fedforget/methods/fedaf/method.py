@@ -25,7 +25,7 @@ from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.params import State, trainable
+from fedforget.params import State, trainable, weight_count
 from fedforget.requests import ErasureRequest
 
 
@@ -38,7 +38,7 @@ def forget_with_fedaf(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the curves of the forgetting)."""
-    settings = settings.for_network(sum(p.numel() for p in trainable(federation.model).values()))
+    settings = settings.for_network(weight_count(federation.model))
     current = dict(state)
     exclude = (*served, *requests)
     sizes = federation.check(exclude)

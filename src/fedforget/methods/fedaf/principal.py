@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from fedforget.data.samples import Samples
 from fedforget.federation.memory import available_bytes
+from fedforget.methods.fedaf.knowledge_preserver import COLUMNS_AT_ONCE, row_products
 from fedforget.methods.fedaf.sketch import RowLabels, Sketch
 from fedforget.methods.fisher import per_sample_gradients
-from fedforget.params import trainable
+from fedforget.params import trainable, weight_count
 
 _SHARE_OF_MEMORY = 0.2
 """Two blocks of J are held at once, and making one takes about as much again."""
@@ -101,10 +102,8 @@ def jacobian(
 
 def samples_that_fit(model: nn.Module) -> int:
     """How many samples' gradients may be held at once."""
-    parameters = trainable(model)
-    size = sum(parameter.numel() for parameter in parameters.values())
-    free = available_bytes(next(iter(parameters.values())).device)
-    return max(1, int(_SHARE_OF_MEMORY * free) // (4 * size))
+    free = available_bytes(next(iter(trainable(model).values())).device)
+    return max(1, int(_SHARE_OF_MEMORY * free) // (4 * weight_count(model)))
 
 
 def spectral_error(j: Tensor, rows: Tensor) -> float:
@@ -113,8 +112,8 @@ def spectral_error(j: Tensor, rows: Tensor) -> float:
 
     With B = [J; rows] and D = diag(1, .., -1, ..) the difference is B^T D B, whose eigenvalues are those of
     G^1/2 D G^1/2 for the Gram matrix G = B B^T, which is small."""
-    own, across = _product(j, j), _product(j, rows)
-    gram = torch.cat([torch.cat([own, across], dim=1), torch.cat([across.T, _product(rows, rows)], dim=1)])
+    own, across = row_products(j, j), row_products(j, rows)
+    gram = torch.cat([torch.cat([own, across], dim=1), torch.cat([across.T, row_products(rows, rows)], dim=1)])
     signs = torch.cat([torch.ones(len(j)), -torch.ones(len(rows))]).to(gram)
     values, vectors = torch.linalg.eigh(gram)
     root = vectors * values.clamp(min=0.0).sqrt() @ vectors.T
@@ -122,25 +121,13 @@ def spectral_error(j: Tensor, rows: Tensor) -> float:
     return float(difference.abs().max() / torch.linalg.eigvalsh(own)[-1])
 
 
-_COLUMNS = 2**15
-"""Products are made in double precision, so many columns at a time."""
-
-
 def _place(gram: Tensor, part: Tensor, other: Tensor, left: Tensor, right: Tensor) -> None:
-    product = _product(left, right)
+    product = row_products(left, right)
     i, j = slice(int(part[0]), int(part[-1]) + 1), slice(int(other[0]), int(other[-1]) + 1)
     gram[i, j] = product
     gram[j, i] = product.T
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor:
-    """left right^T."""
-    product = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
-    for a, b in zip(left.split(_COLUMNS, dim=1), right.split(_COLUMNS, dim=1), strict=True):
-        product.addmm_(a.double(), b.double().T)
-    return product
-
-
 def _combine(top: Tensor, part: Tensor) -> Tensor:
     """U_s^T J for a block of J's rows."""
-    return torch.cat([(top.T @ piece.double()).float() for piece in part.split(_COLUMNS, dim=1)], dim=1)
+    return torch.cat([(top.T @ piece.double()).float() for piece in part.split(COLUMNS_AT_ONCE, dim=1)], dim=1)

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.params import slices, trainable
+from fedforget.params import slices, trainable, weight_count
 from fedforget.seeds import derive_generator
 
 RowLabels = Literal["data", "sampled", "mas"]
@@ -122,12 +122,11 @@ def build_sketch(
 
     Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples."""
     parameters = trainable(model)
-    size = sum(p.numel() for p in parameters.values())
     device = next(iter(parameters.values())).device
     model.eval()
     buckets, signs = hash_buckets(samples.ids, rows, seed), hash_signs(samples.ids, seed)
     uniforms = hash_uniforms(samples.ids, seed)
-    sketch = torch.zeros(rows, size, dtype=dtype, device=device)
+    sketch = torch.zeros(rows, weight_count(model), dtype=dtype, device=device)
     by_bucket = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
     batch_size = _batch_shape([len(b) for b in by_bucket], batch_size)
     for bucket, members in enumerate(by_bucket):

@@ -1,0 +1,140 @@
+"""`python -m benchmarks.flower_overhead`: a request on Flower against the same request in one process.
+
+One machine, TLS and node keys on (examples/deploy), four sites with their own .npz files. Prints a table and writes
+benchmarks/flower_overhead.json. A task that does nothing and carries nothing tells what a message costs by itself:
+Flower starts a process for each message at a node, which imports everything and reads the site's file, and both sides
+poll."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedforget.data import Dataset, load_dataset
+from fedforget.data.samples import Samples
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import train
+from fedforget.flower.settings import AppSettings
+from fedforget.methods import forget
+from fedforget.params import digest, state_of
+from fedforget.runs import save_model, write_sealed
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "flower_app"), str(HERE.parent / "examples" / "deploy")]
+from recorded import Recorded  # noqa: E402 (part of an app, not of a package)
+from three_sites import deployment  # noqa: E402
+
+SITES = 4
+CASES = {
+    "MNIST, CNN": {"source": "mnist", "samples": 60_000, "model": "cnn", "rounds": 2},
+    "CIFAR-10 (2,000 images), ResNet-10": {"source": "cifar10", "samples": 2_000, "model": "resnet10", "rounds": 4},
+}
+
+
+def measure(case: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The figures of one case; everything is made in `folder`."""
+    out = folder / "machines" / "server" / "run"
+    dataset = load_dataset(case["source"]).first(case["samples"], 500)
+    config = {"dataset": save_npz(folder / "server.npz", dataset.train, dataset.test), "model": case["model"]}
+    config |= {"clients": SITES, "classes": 10, "threads": 1, "request-client": 0, "request-class": 3, "out": str(out)}
+    settings = AppSettings.read(config)
+    assert settings.request is not None
+    own = settings.run.load_dataset()
+    federation, files = sites(own, settings, folder)
+    schedule = settings.run.schedule
+    trained = train(federation, state_of(federation.model), replace(schedule, rounds=case["rounds"]))
+
+    forget(federation, trained, settings.request, schedule)  # the first one pays for what later ones find warm
+    recorded = Recorded(federation)
+    start = time.perf_counter()
+    local = forget(recorded, trained, settings.request, schedule)
+    seconds = time.perf_counter() - start
+
+    with deployment(folder / "machines", SITES, data=files) as machines:
+        out.mkdir(parents=True)
+        write_sealed(out / "trained.json", {"sha256": save_model(out / "trained.safetensors", trained)})
+        flower = machines.serve(config, app=HERE / "flower_app")
+    return {
+        "in_process": {"seconds": seconds, "bytes": local.cost.bytes, "asks": recorded.asks},
+        "flower": flower,
+        "node_start_seconds": node_start_seconds(config, files[0]),
+        "same_digest": flower["digest"] == digest(local.state),
+    }
+
+
+def sites(dataset: Dataset, settings: AppSettings, folder: Path) -> tuple[LocalFederation, list[str]]:
+    """The four sites as a federation in this process, and their files."""
+    parts = torch.arange(len(dataset.train)).chunk(SITES)
+    files = []
+    for k, part in enumerate(parts):
+        mine = dataset.train.select(part)
+        files.append(save_npz(folder / f"site-{k}.npz", mine, mine.select(torch.arange(1))))
+    return LocalFederation(dataset, parts, settings.run.build_model(dataset)), files
+
+
+def save_npz(file: Path, train: Samples, test: Samples) -> str:
+    np.savez(file, x_train=train.features, y_train=train.labels, x_test=test.features, y_test=test.labels)
+    return str(file)
+
+
+def node_start_seconds(config: dict[str, Any], file: str, repeats: int = 3) -> float:
+    """A node's process alone, without Flower: import everything, read the site's file, make the model."""
+    code = (
+        "import json, sys; from types import SimpleNamespace as Context; from fedforget.flower.apps import "
+        "load_own_client; load_own_client(Context(run_config=json.loads(sys.argv[1]), "
+        "node_config={'partition-id': 0, 'data': sys.argv[2]}))"
+    )
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code, json.dumps(config), file], check=True)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def table(name: str, told: dict[str, Any]) -> list[str]:
+    """One case in lines for people."""
+    local, flower = told["in_process"], told["flower"]
+    one = statistics.median(flower["empty_message_to_one_seconds"])
+    every = statistics.median(flower["empty_message_to_all_seconds"])
+    own = flower["seconds"] - local["seconds"]
+    polled = flower["idle_bytes_per_second"] * flower["seconds"]
+    lines = [
+        name,
+        f"  seconds   in one process {local['seconds']:.2f}, on Flower {flower['seconds']:.1f}: "
+        f"{100 * own / flower['seconds']:.0f} % are Flower's own",
+        f"  a message that does nothing takes {one:.2f} s to one node and {every:.2f} s to {SITES} at once; to start a "
+        f"node's process and read its data takes {told['node_start_seconds']:.2f} s of that, the rest is polling",
+        f"  bytes     {local['bytes'] / 1e6:.2f} MB of models and numbers, {flower['loopback_bytes'] / 1e6:.2f} MB on "
+        f"the wire; {polled / 1e6:.2f} MB are what an idle federation sends in that time",
+    ]
+    for ask in flower["asks"]:
+        same = [a["seconds"] for a in local["asks"] if a["task"] == ask["task"]]
+        lines.append(
+            f"    {ask['task']:<14} to {ask['clients']}: {ask['seconds']:6.2f} s"
+            f" (one process: {sum(same) / max(1, len(same)):.3f} s)"
+        )
+    return lines
+
+
+def main() -> None:
+    figures = {}
+    for name, case in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            figures[name] = measure(case, Path(folder))
+        print("\n".join(table(name, figures[name])), flush=True)
+    (HERE / "flower_overhead.json").write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
