@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from in_process_command import Command, Said, in_process_command
 
-from fedforget import pipeline
+from fedforget import auditing, demo, pipeline
+from fedforget.audit.evidence import read_evidence, write_evidence
 from fedforget.cli import main
 from fedforget.data.mnist import MD5
 from fedforget.data.samples import Samples
@@ -62,6 +63,24 @@ def forgotten(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for method in ("fedaf-c", "retrain"):
         pipeline.forget_run(folder, [ErasureRequest.of_class(0, held(0)[0])], method)
     return folder
+
+
+@pytest.fixture(scope="module")
+def judged(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run after a request for all of client 0 was served and judged without oracle; tests take copies."""
+    folder = Path(shutil.copytree(trained, tmp_path_factory.mktemp("judged") / "run"))
+    pipeline.forget_run(folder, [ErasureRequest.of_client(0)], "not")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auditing, "write_report", lambda *_: None)
+        auditing.audit_run(folder, level="alone")
+    return folder
+
+
+@pytest.fixture
+def evidence(judged: Path, tmp_path: Path) -> Path:
+    """An evidence file with its model beside it."""
+    (file,) = Path(shutil.copytree(judged, tmp_path / "judged")).glob("forgotten/not-*/evidence.json")
+    return file
 
 
 @functools.cache
@@ -112,10 +131,10 @@ def test_help_names_the_commands(fedforget: Command):
     said = fedforget("--help")
     assert said.code == 0
     assert "Make a federated model forget, and show that it did." in said.out
-    assert all(name in said.out for name in ("demo", "train", "forget", "audit"))
+    assert all(name in said.out for name in ("demo", "train", "forget", "audit", "verify"))
 
 
-@pytest.mark.parametrize("command", ["demo", "train", "forget", "audit"])
+@pytest.mark.parametrize("command", ["demo", "train", "forget", "audit", "verify"])
 def test_every_command_has_help(fedforget: Command, command: str):
     said = fedforget(command, "--help")
     assert said.code == 0
@@ -211,8 +230,8 @@ def test_resume(fedforget: Command, tmp_path: Path):
 
 
 def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(pipeline, "Schedule", lambda **values: replace(Schedule(**values), rounds=2, threads=1))
-    monkeypatch.setattr(pipeline, "write_report", lambda path, *_: path.write_text("drawing takes long"))
+    monkeypatch.setattr(demo, "Schedule", lambda **values: replace(Schedule(**values), rounds=2, threads=1))
+    monkeypatch.setattr(auditing, "write_report", lambda path, *_: path.write_text("drawing takes long"))
     said = fedforget("demo", "--out", tmp_path / "demo", "--json")
     audit = only_json(said._replace(err=""))
     assert said.err.startswith("1  Training: ")
@@ -221,6 +240,45 @@ def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytes
     assert said.code == 0
     assert "Going on with the federation" in said.out
     assert f"Report: {tmp_path / 'demo' / 'report.html'}" in said.out
+
+
+def test_audit_with_a_level_judges_every_method(fedforget: Command, own_copy: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(auditing, "write_report", lambda *_: None)
+    assert fedforget("forget", own_copy, "--client", "0", "--whole-client", "--method", "not").code == 0
+    for words, oracles in (
+        (("--level", "alone"), 0),
+        ((), 3),
+        (("--oracles", "2"), 2),
+        (("--level", "full", "--oracles", "2"), 2),
+    ):
+        audit = only_json(fedforget("audit", own_copy, *words, "--json"))
+        (row,) = [row for row in audit["rows"] if row["method"] == "not"]
+        assert (row["verdict"]["oracles"], row["verdict"]["with_oracle"]) == (oracles, oracles > 0)
+        record = read_evidence(own_copy / row["evidence"]["file"])
+        assert record["level"] == (words[1] if "--level" in words else "quick")
+        assert record["verdict"] == row["verdict"]
+        assert only_json(fedforget("verify", own_copy / row["evidence"]["file"], "--json"))["verdict"] == row["verdict"]
+    said = fedforget("audit", own_copy, "--level", "alone")
+    (line,) = [line for line in said.out.splitlines() if line.startswith("not (default): ")]
+    (row,) = [r for r in json.loads((own_copy / "audit.json").read_text())["rows"] if r["method"] == "not"]
+    assert line == f"not (default): {row['verdict']['word']} (without oracle): {row['verdict']['reasons'][0]}"
+    assert "before (None)" not in said.out
+
+
+def test_verify_says_what_it_checked(fedforget: Command, evidence: Path, tmp_path: Path):
+    record = read_evidence(evidence)
+    said = fedforget("verify", evidence)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        f"The file is as it was written ({record['created']}, fedforget {record['fedforget']}).",
+        "The model is the one that was examined (not, default).",
+        f"The verdict follows from the readings: {record['verdict']['word']} (without oracle): "
+        f"{record['verdict']['reasons'][0]}",
+    ]
+    as_json = only_json(fedforget("verify", evidence, "--json"))
+    assert as_json == {"verified": True, "verdict": record["verdict"], "models": record["models"]}
+    moved = evidence.with_name("model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    assert fedforget("verify", evidence, "--model", moved).out == said.out
 
 
 def test_a_queued_request_is_said(fedforget: Command, own_copy: Path, monkeypatch: pytest.MonkeyPatch):
@@ -431,6 +489,9 @@ AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing forgotten": ((), "Nothing has been forgotten in "),
     "against": (("--against", "hope"), "'hope' is no reference to audit against; use --against retrain."),
     "half a target": (("--client", "0"), "Name the client and one target: "),
+    "level": (("--level", "deep"), "Level 'deep' is unknown; choose one of alone, quick, full."),
+    "one oracle": (("--oracles", "1"), "1 oracles cannot judge anything; use 2 or more, with the level quick or full."),
+    "oracles alone": (("--level", "alone", "--oracles", "3"), "3 oracles cannot judge anything; use 2 or more, with"),
 }
 
 
@@ -447,6 +508,65 @@ def test_audit_refuses_another_target(fedforget: Command, forgotten: Path):
     sentence = refused(fedforget("audit", forgotten, "--client", "1", "--whole-client"))
     assert sentence.startswith("No method has forgotten everything of client 1 in ")
     assert files(forgotten) == before
+
+
+def flip_a_byte(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+
+
+def test_one_changed_byte_of_the_model_is_noticed(fedforget: Command, evidence: Path):
+    model = evidence.with_name("model.safetensors")
+    for place in (0, len(model.read_bytes()) // 2, -1):
+        flip_a_byte(model, place)
+        for words in (("verify", evidence), ("verify", evidence, "--json"), ("verify", evidence, "--model", model)):
+            assert refused(fedforget(*words)).startswith(f"{model} is not the model that was examined: its SHA-256 is ")
+        flip_a_byte(model, place)
+    assert fedforget("verify", evidence).code == 0
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """The file with another content and a right checksum."""
+    record = read_evidence(path)
+    change(record)
+    write_evidence(path, record)
+
+
+def flattered(record: dict[str, Any]) -> None:
+    record["verdict"]["word"] = "over-forgotten"
+
+
+FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "not there": (lambda path: path.unlink(), "evidence.json cannot be read: No such file or directory."),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "evidence.json cannot be read: Is a directory."),
+    "no JSON": (lambda path: path.write_text("{"), "is no evidence file, or it was changed: it is not readable JSON."),
+    "no object": (lambda path: path.write_text("[]"), "is no evidence file, or it was changed"),
+    "deep": (lambda path: path.write_text("[" * 100_000), "is no evidence file, or it was changed"),
+    "a byte": (lambda path: flip_a_byte(path, len(path.read_bytes()) // 2), "evidence.json "),
+    "another schema": (lambda path: path.write_text('{"schema": 3}'), "has the schema 3, but this fedforget reads"),
+    "no number": (
+        lambda path: path.write_text(path.read_text().replace('"error": ', '"error": NaN, "was": ', 1)),
+        "is no evidence file, or it was changed: what it holds makes no sense.",
+    ),
+    "another verdict": (lambda path: rewritten(path, flattered), "does not follow from its readings, which say: "),
+    "no verdict": (lambda path: rewritten(path, lambda r: r.pop("verdict")), "what it holds makes no sense."),
+    "no readings": (lambda path: rewritten(path, lambda r: r.pop("readings")), "what it holds makes no sense."),
+    "no models": (lambda path: rewritten(path, lambda r: r.update(models=3)), "what it holds makes no sense."),
+    "no time": (lambda path: rewritten(path, lambda r: r.pop("created")), "what it holds makes no sense."),
+    "no model": (lambda path: path.with_name("model.safetensors").unlink(), "is not there; name it with --model."),
+    "model folder": (
+        lambda path: (path.with_name("model.safetensors").unlink(), path.with_name("model.safetensors").mkdir()),
+        "model.safetensors cannot be read: Is a directory.",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FORGED)
+def test_verify_refuses(fedforget: Command, evidence: Path, kind: str):
+    change, sentence = FORGED[kind]
+    change(evidence)
+    assert sentence in refused(fedforget("verify", evidence))
 
 
 def damage_version(run: Path) -> None:

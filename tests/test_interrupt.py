@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from fedforget import pipeline
+from fedforget import auditing
+from fedforget.auditing import audit_run
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.params import digest
-from fedforget.pipeline import audit_run, branch_folder, forget_run, train_run
+from fedforget.pipeline import branch_folder, forget_run, train_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig, load_model
 
@@ -237,7 +238,7 @@ def test_an_exception_at_every_moment_changes_no_bit(tmp_path: Path, monkeypatch
 
         return progress
 
-    monkeypatch.setattr(pipeline, "write_report", lambda *_: None)  # drawing takes longer than all the rest
+    monkeypatch.setattr(auditing, "write_report", lambda *_: None)  # drawing takes longer than all the rest
     config = RunConfig(clients=2, schedule=Schedule(rounds=3, lr=0.05, batch_size=16, threads=1), train_limit=60)
     reference, folder = tmp_path / "reference", tmp_path / "run"
     train_run(reference, config)

@@ -14,15 +14,17 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fedforget import pipeline, runs
+from fedforget import auditing, pipeline, runs
+from fedforget.auditing import audit_run
 from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.demo import demo_run
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
-from fedforget.pipeline import audit_run, branch_folder, demo_run, forget_run, train_run
+from fedforget.pipeline import branch_folder, forget_run, train_run
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import Run, RunConfig, Trunk, load_model
 
@@ -101,7 +103,7 @@ def trained(finished: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes longer than all the rest; tests/test_report.py looks at the page."""
-    monkeypatch.setattr(pipeline, "write_report", lambda *_: None)
+    monkeypatch.setattr(auditing, "write_report", lambda *_: None)
 
 
 def interrupted(folder: Path, after_replies: int, config: RunConfig = CONFIG) -> Path:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -13,10 +14,15 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.compare import audit_models
+from fedforget.audit.examine import Case, examine, examine_oracles
 from fedforget.audit.measures import measure
+from fedforget.audit.membership import BINS, GRID, AttackMembership, same_kind
+from fedforget.audit.probe import LinearProbe
+from fedforget.audit.relearning import POINTS, Relearn
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
+from fedforget.federation.client import Client
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
@@ -43,7 +49,9 @@ NUMBERS = 60
 MODELS = {Train, TrainSecondOrder, Forget, BuildSketch, Ascend, MeasureFisher, MeasureActivity, Climb, Distil,
           MeanGradient}  # fmt: skip
 """The tasks whose replies hold tensors."""
-TASKS = MODELS | {CountSamples, Measure, Withdraw}
+TASKS = MODELS | {CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe}
+LENGTHS = {BINS, GRID, POINTS + 1}
+"""A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
 
 
 class Leak(AssertionError):
@@ -124,12 +132,20 @@ class Tapped(LocalFederation):
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         for reply in super().ask(task, state, to):
             if self.watch is not None:
-                own = len(self.client(reply.client).samples)
-                exclude = getattr(task, "exclude", ()) or getattr(task, "requests", ())
-                target, retained = self.client(reply.client).positions(exclude)
-                self.watch.check(reply, {own, len(target), len(retained)})
+                self.watch.check(reply, self.counts(task, reply.client))
             self.seen.append((task, reply))
             yield reply
+
+    def counts(self, task: Task, client: int) -> set[int]:
+        """The sizes of everything that a client could send one value each for."""
+        own = self.client(client)
+        target, retained = own.positions(getattr(task, "exclude", ()) or getattr(task, "requests", ()))
+        counts = {len(own.samples), len(target), len(retained)}
+        if isinstance(task, AttackMembership):
+            assert own.held_out is not None
+            outside = same_kind(own.samples.select(target), own.held_out)
+            counts |= {len(own.held_out), len(outside), len(outside) // 2}
+        return counts
 
     @property
     def seen(self) -> list[tuple[Task, Reply]]:
@@ -171,6 +187,11 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")
         measure(federation, before, [request], dataset.test, threads=1)
         audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
+        references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape
+        for level in ("alone", "quick"):
+            case = Case(federation, (request,), schedule, level)
+            examine_oracles(case, references, lambda *_: None)
+            examine(case, before, references)
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +209,8 @@ def test_no_reply_of_the_whole_story_holds_a_digit(digits: Dataset):
     assert {reply.client for _, reply in federation.seen} == {0, 1, 2, 3}
     with_tensors = [type(task) for task, reply in federation.seen if reply.tensors]
     assert set(with_tensors) == MODELS
+    attacks = [reply for task, reply in federation.seen if isinstance(task, AttackMembership)]
+    assert {reply.client for reply in attacks if "rmia/auc" in reply.numbers} == {0, 1, 2}, "every kind was attacked"
 
 
 def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
@@ -201,6 +224,8 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
         train(federation, before, schedule)
         forget(federation, before, request, schedule, memory="uniform", epochs=0, min_steps=5, stop_below=None)
         measure(federation, before, [request], digits.test, threads=1)
+        case = Case(federation, (request,), schedule, "quick")
+        examine_oracles(case, [before, state_of(build_model("cnn", digits.shape, 10, 1))], lambda *_: None)
         return [
             (type(task), reply.client, sorted(reply.numbers), sorted(reply.seconds),
              {name: tensor.shape for name, tensor in reply.tensors.items()},
@@ -208,7 +233,11 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
             for task, reply in federation.seen
         ]  # fmt: skip
 
-    assert outline((83, 91, 79)) == outline((167, 181, 157))
+    small, large = outline((83, 91, 79)), outline((167, 181, 157))
+    assert small == large
+    assert {kind for kind, *_ in small} >= {AttackMembership, Relearn, LinearProbe}
+    audits = [lengths for kind, *_, lengths in small if kind in (AttackMembership, Relearn)]
+    assert {length for lengths in audits for length in lengths.values()} == LENGTHS
 
 
 @pytest.mark.real
@@ -295,13 +324,34 @@ def test_a_task_that_leaks_is_caught_on_its_way(digits: Dataset):
         list(federation.ask(Steal(seed=0, threads=1), {}, [0]))
 
 
+@pytest.mark.parametrize("what", ["target", "held out", "of the same kind", "other half"])
+def test_a_score_of_each_sample_is_caught_on_its_way(digits: Dataset, what: str):
+    """Whichever samples an attack looks at."""
+    request = ErasureRequest.of_class(0, 3)
+
+    @dataclass(frozen=True, kw_only=True)
+    class Tell(AttackMembership):
+        def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+            assert client.held_out is not None
+            target = client.samples.select(client.positions(self.requests)[0])
+            outside = same_kind(target, client.held_out)
+            counts = {"target": len(target), "held out": len(client.held_out), "of the same kind": len(outside)}
+            count = counts.get(what, len(outside) // 2)
+            assert count not in LENGTHS
+            return Reply(client.index, curves={"scores": [0.5] * count})
+
+    federation, _ = make(digits, (257, 173))
+    with pytest.raises(Leak, match="one for each sample"):
+        list(federation.ask(Tell(seed=0, threads=1, requests=(request,), model="m"), {}, [0]))
+
+
 def test_what_is_harmless_passes(digits: Dataset):
     federation, watch = make(digits, (157, 173))
     noise = torch.rand(4000, generator=torch.Generator().manual_seed(2))
     harmless = [
         Reply(0, tensors=state_of(federation.model)),
         Reply(0, tensors={"x": noise, "zero": torch.zeros(3000), "step": torch.arange(200)}),
-        Reply(0, numbers={"samples": 157.0, "loss": 0.5}, curves={"loss": noise[:40].tolist()}),
+        Reply(0, numbers={"samples": 157.0, "loss": 0.5}, curves={str(n): noise[:n].tolist() for n in sorted(LENGTHS)}),
     ]
     for reply in harmless:
         watch.check(reply, {157})

@@ -99,7 +99,10 @@ def test_all_sections_stand_in_order(page: Page) -> None:
 
 
 def test_nothing_is_loaded_and_nothing_runs(page: Page) -> None:
-    text = page()
+    assert_self_contained(page())
+
+
+def assert_self_contained(text: str) -> None:
     assert not re.search(r"https?://|<script|<link|<iframe|@import|javascript:", text, re.IGNORECASE)
     assert not re.search(r"\son\w+=", text)
     assert all(source.startswith("data:image/png;base64,") for source in re.findall(r'src="([^"]*)"', text))
@@ -129,6 +132,18 @@ def test_what_was_not_measured_is_a_dash(page: Page) -> None:
     assert cells == ["95.8", "0.0", "0.0", "–", "61.5", "99.0", "0.25", "86.0", "2.7"]
     assert re.search(r'<th scope="row">9</th>(<td>–</td>)+</tr>', text)
     assert re.search(r'<th scope="row">FedAF \(paper\)</th>(<td>–</td>){7}</tr>', text)
+
+
+def test_an_audit_without_verdicts_speaks_of_none(page: Page) -> None:
+    """As before there were any: the lead is the sentence with the figures, and the limits are those of figures."""
+    text = page()
+    assert '<section id="summary" class="lead forgot" aria-label="Summary">\n<p><strong>FedAF forgot class 3' in text
+    body = text[text.index("<body>") :]
+    assert not re.search(r"oracle|verdict|fedforget verify|relearning|certified", body, re.IGNORECASE)
+    limits = words(text, "meaning")
+    assert "This audit mounts no such attack." in limits
+    assert "These are the figures of a first audit" in limits
+    assert "One Retrain is one draw" in limits
 
 
 def test_same_audit_same_bytes(page: Page) -> None:
@@ -311,22 +326,27 @@ PROBE = """<!doctype html><iframe id=r src="report.html" style="border:0;width:%
     s => s.getBoundingClientRect().width < 200).length }); }</script>"""
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("width", [390, 1200])
-def test_a_browser_shows_it_without_sideways_scrolling(page: Page, tmp_path: Path, width: int) -> None:
+def seen_in_browser(folder: Path, width: int) -> dict[str, Any]:
+    """What a real browser makes of report.html in `folder`, in a frame so wide."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
         pytest.skip("no browser is installed; as root: apt-get install chromium")
-    page()
-    (tmp_path / "probe.html").write_text(PROBE % width)
+    (folder / "probe.html").write_text(PROBE % width)
     quiet = ["--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    profile, address = f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "probe.html").as_uri()
+    profile, address = f"--user-data-dir={folder / 'profile'}", (folder / "probe.html").as_uri()
     bare = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--allow-file-access-from-files"]
     command = [browser, *bare, *quiet, profile, f"--window-size={max(width, 500) + 40},1000", "--dump-dom", address]
     seen = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     found = re.search(r'<pre id="o">(.*?)</pre>', seen.stdout)
     assert found, seen.stderr[-2000:]
-    assert json.loads(html.unescape(found[1])) == {
+    return json.loads(html.unescape(found[1]))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_browser_shows_it_without_sideways_scrolling(page: Page, tmp_path: Path, width: int) -> None:
+    page()
+    assert seen_in_browser(tmp_path, width) == {
         "title": "Forgetting class 3 of client 0 – fedforget audit", "width": width,
         "charts": 4, "pictures": 16, "small": 0,
     }  # fmt: skip

@@ -18,13 +18,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from typer.core import TyperGroup
 
+from fedforget.auditing import audit_run
 from fedforget.cli_reproduce import reproduce
+from fedforget.cli_verify import verdict_line, verify
 from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.demo import demo_run
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.methods import METHODS, method_settings
 from fedforget.pipeline import Progress as Report
-from fedforget.pipeline import audit_run, demo_run, forget_run, train_run
+from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig, default_trigger
 
@@ -53,6 +56,7 @@ app = typer.Typer(
 HISTORY_INTERVAL = 2
 """What --history keeps: every second round, as FedEraser does, unless the configuration has a `history_interval`."""
 app.command()(reproduce)
+app.command()(verify)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
 FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")]
@@ -295,15 +299,19 @@ def audit(
     whole_client: WholeOption = False,
     target: TargetOption = None,
     against: Annotated[str, typer.Option(help="What to judge against: retrain.")] = "retrain",
+    level: Annotated[
+        str, typer.Option(help="How closely to look: alone (no oracle), quick (3 oracles) or full (8 oracles).")
+    ] = "quick",
+    oracles: Annotated[int | None, typer.Option(help="How many models to retrain for comparison.")] = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Compare every model that forgot with the model before and with Retrain, and write report.html."""
+    """Compare every model that forgot with the model before and with retrained ones, judge it, write report.html."""
     if against != "retrain":
         raise InputError(f"'{against}' is no reference to audit against; use --against retrain.")
     requests = _requests(client, label, samples, whole_client, target)
     with _progress(as_json) as progress:
-        result = audit_run(run, requests or None, progress=progress, device=device)
+        result = audit_run(run, requests or None, level=level, oracles=oracles, progress=progress, device=device)
     if as_json:
         print(json.dumps(result))
         return
@@ -348,6 +356,9 @@ def _show(result: dict[str, Any], report: Path) -> None:
         table.add_row(name, *["–" if value is None else f"{value:.1f}" for value in figures], seconds, gradients)
     console.print(table)
     for row in result["rows"]:
+        if row.get("verdict") and row["method"] != "before":
+            line = f"{row['method']} ({row['preset']}): {verdict_line(row['verdict'])}"
+            console.print(line, markup=False, soft_wrap=True)
         for note in [row["note"], *row["notes"]]:
             if note:
                 console.print(f"{row['method']} ({row['preset']}): {note}", markup=False, soft_wrap=True)

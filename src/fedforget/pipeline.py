@@ -1,37 +1,30 @@
-"""The whole story as four calls on a run folder: train, forget, audit, report. The command line calls these."""
+"""Train and forget on a run folder. The command line calls these; `auditing` goes on from here."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fedforget.audit.compare import audit_models
-from fedforget.audit.measures import Measures
 from fedforget.data import Dataset
-from fedforget.data.backdoor import Backdoor
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.evaluation import evaluate
 from fedforget.federation.local import Federation, TargetSize, thread_count
-from fedforget.federation.rounds import Schedule, run_round
+from fedforget.federation.rounds import run_round
 from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.methods import METHODS, Forgetting, check_history, forget, method_settings
 from fedforget.params import State, state_of
-from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs import (
     Run,
     RunConfig,
     Trunk,
-    default_trigger,
     load_model,
     read_sealed,
     save_model,
-    write_json,
     write_sealed,
     writing,
 )
@@ -40,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 """Called with what is being done, how much of it is done, and how much there is."""
 
 
-def _silent(what: str, done: int, total: int) -> None:
+def silent(what: str, done: int, total: int) -> None:
     pass
 
 
@@ -48,7 +41,7 @@ def train_run(
     folder: Path,
     config: RunConfig | None = None,
     *,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
 ) -> Run:
@@ -128,7 +121,7 @@ def _serve_late(run: Run, federation: Federation, progress: Progress) -> None:
             for path in run.queued():
                 requests, method, preset, overrides = _queued(path)
                 try:
-                    _branch(run, run.trunk, federation, requests, method, preset, progress, overrides)
+                    branch_off(run, run.trunk, federation, requests, method, preset, progress, overrides)
                 finally:
                     path.unlink()
 
@@ -149,7 +142,7 @@ def forget_run(
     method: str = "fedaf",
     preset: str | None = None,
     *,
-    progress: Progress = _silent,
+    progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
     adopt: bool = False,
@@ -169,7 +162,7 @@ def forget_run(
     if gone:
         raise InputError(f"The model has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
     if run.finished:
-        branch = _branch(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides)
+        branch = branch_off(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides)
         if adopt:
             _adopt(run, branch)
         return branch
@@ -201,7 +194,7 @@ def _adopt(run: Run, branch: Path) -> None:
     run.save_round(run.rounds_done, model, (*run.served, *requests))
 
 
-def _branch(
+def branch_off(
     run: Run,
     trunk: Trunk,
     federation: Federation,
@@ -331,55 +324,7 @@ class Watched:
             yield reply
 
 
-def audit_run(
-    folder: Path,
-    requests: Sequence[ErasureRequest] | None = None,
-    *,
-    progress: Progress = _silent,
-    device: str = "cpu",
-    federation: Federation | None = None,
-) -> dict[str, Any]:
-    """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
-    Before is the model that the newest of these results came from, and its peers are those that came from it too.
-
-    Retrain is trained if it is not there yet; an interrupted audit goes on with the rounds it has."""
-    run = Run(folder)
-    run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
-    results = _results(run)
-    if not results:
-        raise InputError(f"Nothing has been forgotten in {folder} yet; run `fedforget forget {folder}` first.")
-    asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
-    chosen = [r for r in results if r["id"] == requests_id(asked)]
-    if not chosen:
-        raise InputError(
-            f"No method has forgotten {describe_requests(asked)} in {folder} yet; run `fedforget forget` for it first."
-        )
-    before = chosen[-1]["before"]
-    trunk = Trunk.from_json(before)
-    dataset = run.config.load_dataset()
-    federation = federation or run.config.build_federation(dataset, device)
-    if not any(r["method"] == "retrain" and r["before"] == before for r in chosen):
-        _branch(run, trunk, federation, asked, "retrain", "default", progress, {})
-        chosen = [r for r in _results(run) if r["id"] == requests_id(asked)]
-    chosen = [r for r in chosen if r["before"] == before]
-    models = {"before": run.load_trunk(trunk)}
-    for result in chosen:
-        if "diverged" not in result:
-            models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-    backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
-    audit = audit_models(
-        federation, dataset, models, chosen, asked, run.config.schedule, progress,
-        served=trunk.served, backdoors=backdoors,
-    )  # fmt: skip
-    audit["run"] = run.config.to_json()
-    write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
-    for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
-        row.update({item.name: row.get(item.name) for item in fields(Measures)})
-    write_json(run.folder / "audit.json", audit)
-    return audit
-
-
-def _results(run: Run) -> list[dict[str, Any]]:
+def results_of(run: Run) -> list[dict[str, Any]]:
     """Every finished result of the folder, oldest first."""
     found = []
     for path in sorted(run.folder.glob("forgotten/*/result.json"), key=lambda p: (p.stat().st_mtime, p)):
@@ -396,33 +341,4 @@ def _results(run: Run) -> list[dict[str, Any]]:
 
 def result_folders(run: Run, requests: Sequence[ErasureRequest]) -> list[Path]:
     """The folders of what served these requests, oldest first."""
-    return [Path(result["folder"]) for result in _results(run) if result["id"] == requests_id(requests)]
-
-
-DEMO_REQUEST = ErasureRequest.of_class(client=0, label=3)
-
-
-def demo_run(folder: Path, *, progress: Progress = _silent, say: Callable[[str], None] = print) -> dict[str, Any]:
-    """The main job, small: four clients with scikit-learn's digits; client 0's threes carry a trigger and a wrong
-    label, and client 0 withdraws them."""
-    folder = Path(folder)
-    schedule = Schedule(rounds=20, lr=0.05, batch_size=16)
-    dataset = RunConfig().load_dataset()
-    backdoor = Backdoor.draw(DEMO_REQUEST, default_trigger(dataset), len(dataset.classes), schedule.seed)
-    config = RunConfig(schedule=schedule, backdoor=backdoor)
-    if (folder / "run.json").exists() and Run(folder).config == config:
-        say(f"1  Going on with the federation in {folder}.")
-        train_run(folder, progress=progress)
-    else:
-        say("1  Training: 4 clients, 1,437 digits; client 0's threes carry a trigger and the wrong label "
-            f"{backdoor.flipped_label}.")  # fmt: skip
-        train_run(folder, config, progress=progress)
-    say("2  A request arrives: client 0 withdraws its class 3.")
-    for method, preset in (("fedaf", "recommended"), ("fedaf", "paper"), ("fedaf-c", "default")):
-        try:
-            forget_run(folder, [DEMO_REQUEST], method, preset, progress=progress)
-            say(f"3  {method} ({preset}) has served it.")
-        except DivergedError as error:
-            say(f"3  {method} ({preset}): {error}")
-    say("4  Auditing against Retrain, a model trained afresh without the target.")
-    return audit_run(folder, [DEMO_REQUEST], progress=progress)
+    return [Path(result["folder"]) for result in results_of(run) if result["id"] == requests_id(requests)]

@@ -48,6 +48,7 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
     """Write `audit` as one HTML file. The same audit gives the same bytes."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    from fedforget.report_evidence import LEVEL, TONES, compared_with, judged_methods, sentence
     from fedforget.runs import write_text
 
     environment = Environment(loader=PackageLoader("fedforget"), autoescape=True, undefined=StrictUndefined)
@@ -73,6 +74,11 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,
+        judged=judged_methods(path.parent, audit["rows"]),
+        tones=TONES,
+        level=LEVEL,
+        compared_with=compared_with,
+        sentence=sentence,
     )
     write_text(path, page)
 

@@ -22,11 +22,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
+from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
@@ -97,6 +99,15 @@ class RunConfig:
         dataset = load_dataset(self.dataset)
         return dataset if self.train_limit is None else dataset.first(self.train_limit)
 
+    def held_out(self, dataset: Dataset) -> Samples:
+        """What nobody trains on, for the audit: training samples that `train_limit` leaves out, as many as there are
+        test samples, since they are most like what is trained on; else the test data itself."""
+        if self.train_limit is None:
+            return dataset.test
+        whole = load_dataset(self.dataset).train
+        left = torch.arange(self.train_limit, min(len(whole), self.train_limit + len(dataset.test)))
+        return whole.select(left) if len(left) == len(dataset.test) else dataset.test
+
     def build_model(self, dataset: Dataset) -> nn.Module:
         """The network with its initial weights, both from the seed."""
         return build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
@@ -105,7 +116,10 @@ class RunConfig:
         """The federation this configuration describes, in this process."""
         parts = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
         backdoors = () if self.backdoor is None else (self.backdoor,)
-        federation = LocalFederation(dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device)
+        federation = LocalFederation(
+            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device,
+            held_out=self.held_out(dataset),
+        )  # fmt: skip
         for backdoor in backdoors:
             federation.client(backdoor.request.client).check(backdoor.request)
         return federation

@@ -12,6 +12,7 @@ import pytest
 import torch
 from in_process_grid import InProcessGrid
 
+from fedforget.auditing import audit_run
 from fedforget.data import load_dataset
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
@@ -23,7 +24,7 @@ from fedforget.flower.apps import client_app, serve
 from fedforget.flower.settings import DEFAULTS, AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
-from fedforget.pipeline import audit_run, forget_run, train_run
+from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, Trunk
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from fedforget.auditing import audit_run
 from fedforget.flower.settings import AppSettings
-from fedforget.pipeline import audit_run, forget_run, train_run
+from fedforget.pipeline import forget_run, train_run
 from fedforget.runs import read_sealed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "deploy"))

@@ -193,7 +193,7 @@ def spoil(number: int, message: Message) -> list[Message]:
     [
         ("gone", ClientError, "Client 0 is not connected; there are the clients 1, 2, 3."),
         ("dead", ClientError, "Client 0 is not connected; there are the clients 1, 2, 3."),
-        ("later", ClientError, "Client 0 answered with an error (code 5): Node Unavailable."),
+        ("later", ClientError, "Client 0 went away: its node no longer gives Flower a sign of life."),
         ("NaN", DivergedError, "at client 0 diverged: its '"),
     ],
 )

@@ -15,6 +15,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedforget.audit.membership import AttackMembership
+from fedforget.audit.probe import LinearProbe
+from fedforget.audit.relearning import Relearn
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train, Withdraw
 from fedforget.flower.checks import check_task
@@ -65,6 +68,10 @@ REQUESTS = st.one_of(
 FLOATS = st.floats(0, allow_nan=False, allow_infinity=False)
 
 
+ABOVE_ZERO = {Relearn: {"epochs", "batch_size", "points"}, LinearProbe: {"ridge", "fewest", "most"}}
+"""What a task refuses to be made with where it is 0."""
+
+
 def values_of(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
     """Anything that the annotation allows."""
     origin, options = get_origin(hint), get_args(hint)
@@ -89,7 +96,8 @@ def values_of(hint: Any, name: str = "") -> st.SearchStrategy[Any]:
 
 def tasks_of(cls: type[Task]) -> st.SearchStrategy[Task]:
     hints = get_type_hints(cls)
-    return st.builds(cls, **{item.name: values_of(hints[item.name], item.name) for item in fields(cls)})
+    values = {item.name: values_of(hints[item.name], item.name) for item in fields(cls)}
+    return st.builds(cls, **values | {n: values[n].filter(bool) for n in ABOVE_ZERO.get(cls, ())})
 
 
 @pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.__name__)
@@ -130,7 +138,7 @@ def _some(cls: type[Task]) -> Task:
     for item in fields(cls):
         if item.default is MISSING:
             hint = hints[item.name]
-            plain = {int: 1, float: 1.0}.get(hint)
+            plain = {int: 1, float: 1.0, str: "word"}.get(hint)
             if plain is None and get_origin(hint) is tuple:
                 plain = (CLASS,)
             if plain is None and get_origin(hint) is Literal:
@@ -298,6 +306,18 @@ def test_what_may_come_beside_the_model(world: World):
     ):  # fmt: skip
         with pytest.raises(RefusedError, match=f"^Tensor '{name}' "):
             check_task(task, 0, {**good, name: tensor}, client)
+
+
+@pytest.mark.parametrize("cls", [AttackMembership, Relearn, LinearProbe], ids=lambda cls: cls.__name__)
+def test_an_audit_comes_with_a_whole_model_and_to_the_client_that_asks(world: World, cls: type[Task]):
+    good, task = state_of(world.network()), _some(cls)
+    check_task(task, 0, good, world.local().client(0))
+    with pytest.raises(RefusedError, match=r"^The requests are other clients', but this node is client 1\.$"):
+        check_task(task, 1, good, world.local().client(1))
+    with pytest.raises(RefusedError, match=r"^The model that came lacks "):
+        check_task(task, 0, {}, world.local().client(0))
+    with pytest.raises(RefusedError, match=f"^Tensor 'more' does not belong to a {cls.__name__}"):
+        check_task(task, 0, {**good, "more": torch.ones(1)}, world.local().client(0))
 
 
 def test_a_request_for_another_node_is_refused(world: World):

@@ -69,11 +69,11 @@ def measure(
     target_class = next(iter(labels)) if len(labels) == 1 else None
     return Measures(
         test_acc=on_test.accuracy,
-        bd_acc=_still_trained(target),
+        bd_acc=share_as_trained(target),
         bd_acc_test=None
         if triggered is None or not triggered.count
         else 100.0 * triggered.as_trained / triggered.count,
-        true_acc=_as_true(target),
+        true_acc=share_as_true(target),
         target_loss=target.mean_loss,
         retained_acc=retained.accuracy,
         target_class_test_acc=None if target_class is None else on_test.per_class[target_class],
@@ -124,14 +124,14 @@ def measure_clients(
     return target, retained
 
 
-def _still_trained(target: Evaluation) -> float | None:
+def share_as_trained(target: Evaluation) -> float | None:
     """Over the flipped samples if there are any (triggered samples of the flipped class prove nothing)."""
     if target.evidence:
         return 100.0 * target.flipped_hits / target.evidence
     return 100.0 * target.as_trained / target.count if target.count else None
 
 
-def _as_true(target: Evaluation) -> float | None:
+def share_as_true(target: Evaluation) -> float | None:
     if target.evidence:
         return 100.0 * target.flipped_as_true / target.evidence
     return 100.0 * target.as_true / target.count if target.count else None

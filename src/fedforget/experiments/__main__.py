@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import FedForgetError
-from fedforget.experiments import EXPERIMENTS, core, find_experiment
+from fedforget.experiments import EXPERIMENTS, calibration, core, find_experiment
+from fedforget.experiments.calibration_page import render_calibration
 from fedforget.experiments.cells import alone
 from fedforget.experiments.core_page import render_core, update_readme
 from fedforget.experiments.engine import Step, reproduce
@@ -23,7 +24,8 @@ from fedforget.experiments.pages import labelled_tables, render_folder, write_pa
 def main() -> None:
     arguments = _parser().parse_args()
     try:
-        {"core": _core, "render": _render, "reproduce": _reproduce}[arguments.command](arguments)
+        commands = {"core": _core, "calibration": _calibration, "render": _render, "reproduce": _reproduce}
+        commands[arguments.command](arguments)
     except FedForgetError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -58,6 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     run_core.add_argument("--out", type=Path, default=Path("docs/results/core.jsonl"))
     run_core.add_argument("--only", nargs="*", default=[], help="only units whose key contains all of these")
     run_core.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+
+    calibrate = commands.add_parser("calibration", help="the audit's verdicts on models of which the truth is known")
+    calibrate.add_argument("--out", type=Path, default=Path("docs/results/calibration.jsonl"))
+    calibrate.add_argument("--seeds", type=int, default=10)
+    calibrate.add_argument("--threads", type=int, default=os.cpu_count() or 1)
 
     render = commands.add_parser("render", help="write all pages from the cells in a folder")
     render.add_argument("folder", type=Path)
@@ -106,11 +113,18 @@ def _core(arguments: argparse.Namespace) -> None:
         core.run(cells, todo, arguments.threads, lambda line: print(line, flush=True))
 
 
+def _calibration(arguments: argparse.Namespace) -> None:
+    with alone(arguments.out) as cells:
+        calibration.run(cells, range(arguments.seeds), arguments.threads, lambda line: print(line, flush=True))
+
+
 def _render(arguments: argparse.Namespace) -> None:
     folder: Any = arguments.folder
     if (folder / "core.jsonl").exists():
         render_core(folder / "core.jsonl", folder / "core.md")
         update_readme(folder / "core.jsonl", folder.parent.parent / "README.md")
+    if (folder / "calibration.jsonl").exists():
+        render_calibration(folder / "calibration.jsonl", folder / "calibration.md")
     for path in render_folder(folder, list(EXPERIMENTS.values())):
         print(path)
 

@@ -74,7 +74,10 @@ class LocalFederation:
         backdoors: Sequence[Backdoor] = (),
         device: str | torch.device = "cpu",
         erased: Sequence[ErasureRequest] = (),
+        held_out: Samples | None = None,
     ) -> None:
+        """`parts` are the positions of each client's training samples; `held_out` is what all of them hold out,
+        the test data if nothing else is named."""
         try:
             self.device = torch.device(device)
             torch.zeros(1, device=self.device)
@@ -88,13 +91,13 @@ class LocalFederation:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)
         self._erased = tuple(erased)
-        self._clients = [self._client(k, dataset.train.select(part), dataset.test) for k, part in enumerate(parts)]
+        outside = dataset.test if held_out is None else held_out
+        self._clients = [self._client(k, dataset.train.select(part), outside) for k, part in enumerate(parts)]
         together = torch.cat([client.samples.ids for client in self._clients])
         if len(together.unique()) != len(together):
             raise InputError("The partition gives a sample to more than one client.")
 
     def _client(self, index: int, samples: Samples, held_out: Samples) -> Client:
-        """A client; the test data, which nobody trains on, is what each of them holds out."""
         for backdoor in self.backdoors:
             samples = backdoor.poison(index, samples)
             held_out = backdoor.poison_held_out(index, held_out)

@@ -7,6 +7,7 @@ MNIST takes, and a client of a distributed federation starts a process for every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -16,13 +17,20 @@ from torch import Tensor
 class SGD:
     """Steps down a loss, over `parameters`; those that the loss does not depend on stay."""
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0) -> None:
+    def __init__(
+        self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0, longest: float = math.inf
+    ) -> None:
+        """A gradient longer than `longest` is shortened to it."""
         self._parameters = [p for p in parameters if p.requires_grad]
         self._velocity = [torch.zeros_like(p) for p in self._parameters]
-        self._lr, self._momentum = lr, momentum
+        self._lr, self._momentum, self._longest = lr, momentum, longest
 
     def step(self, loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        if self._longest < math.inf:
+            length = float(torch.stack(torch._foreach_norm(list(gradients))).norm())
+            if length > self._longest:
+                gradients = tuple(torch._foreach_mul(list(gradients), self._longest / length))
         momentum_step(self._parameters, self._velocity, gradients, self._lr, self._momentum)
 
 

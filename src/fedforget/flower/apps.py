@@ -16,6 +16,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedforget.auditing import audit_run
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.partition import partition
 from fedforget.errors import InputError
@@ -25,7 +26,7 @@ from fedforget.flower.client_app import build_client_app, client_number
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.settings import AppSettings
 from fedforget.params import digest
-from fedforget.pipeline import audit_run, forget_run, result_folders, train_run
+from fedforget.pipeline import forget_run, result_folders, train_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig, load_model, read_sealed
 
@@ -44,6 +45,7 @@ def _client(config: RunConfig, classes: int, number: int, device: str, own: str 
     dataset = _with_classes(config.load_dataset() if own is None else load_dataset(own), classes)
     samples, held_out = dataset.train, dataset.test
     if own is None:
+        held_out = config.held_out(dataset)
         parts = partition(config.partition, samples.labels, config.clients, config.schedule.seed)
         samples = samples.select(parts[number])
     if config.backdoor is not None:

@@ -31,6 +31,10 @@ from fedforget.flower.messages import (
 from fedforget.requests import ErasureRequest
 
 log = logging.getLogger(__name__)
+GONE = 5
+"""Flower's code for a node that no longer sends heartbeats."""
+SPARE_S = 60.0
+"""How much longer than we Flower waits for an answer: our own sentence is the one that says who was too slow."""
 
 
 class FlowerFederation:
@@ -138,9 +142,9 @@ class FlowerFederation:
         """(the clients' answers, what kept the others from answering); unless `optional`, the first such is raised."""
         self._look_around()
         where = {said.client: node for node, said in self._nodes.items() if said is not None}
-        arrays = pack(state)
+        arrays, ttl = pack(state), self.timeout_s + SPARE_S
         messages = {
-            client: Message(task_content(task, client, state, arrays), where[client], TASK_TYPE, ttl=self.timeout_s)
+            client: Message(task_content(task, client, state, arrays), where[client], TASK_TYPE, ttl=ttl)
             for client in asked
             if client in where
         }
@@ -200,9 +204,10 @@ class FlowerFederation:
         self._look_around(joining=True)
         while len(self._known) < clients:
             if time.monotonic() >= deadline:
+                here = f" Here: client {', '.join(map(str, self.clients))}." if self._known else ""
                 raise FedForgetError(
                     f"{len(self._known)} of {clients} clients joined within {self.join_timeout_s:g} s; "
-                    f"start the other SuperNodes, or ask for fewer clients.{self._turned_away}"
+                    f"start the other SuperNodes, or ask for fewer clients.{here}{self._turned_away}"
                 )
             time.sleep(self.poll_s)
             self._look_around(joining=True)
@@ -215,7 +220,7 @@ class FlowerFederation:
         present = set(self._grid.get_node_ids())
         self._nodes = {node: said for node, said in self._nodes.items() if node in present}
         messages = {
-            node: Message(RecordDict(), node, QUERY_TYPE, ttl=self.join_timeout_s)
+            node: Message(RecordDict(), node, QUERY_TYPE, ttl=self.join_timeout_s + SPARE_S)
             for node in sorted(present - self._nodes.keys())
         }
         for node, answer in self._exchange(messages, self.join_timeout_s):
@@ -251,6 +256,8 @@ class FlowerFederation:
 
 def _reason(answer: Message) -> str:
     """Flower's error in one line: `<class 'X'>:<'text'>` becomes the text."""
+    if answer.error.code == GONE:
+        return "went away: its node no longer gives Flower a sign of life."
     text = " ".join((answer.error.reason or "").split())
     inner = re.search(r":<'(.*)'>$", text)
     said = (inner.group(1) if inner else text) or "no reason was given"

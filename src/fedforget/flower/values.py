@@ -20,7 +20,11 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from fedforget.audit.membership import AttackMembership
+from fedforget.audit.probe import LinearProbe
+from fedforget.audit.relearning import Relearn
 from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.stacked import TrainStacked
 from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Task, Train, Withdraw
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
@@ -38,7 +42,7 @@ from fedforget.requests import ErasureRequest
 
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, TrainSecondOrder, Ascend, MeasureFisher,
-    MeasureActivity, Climb, Distil, MeanGradient,
+    MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 

@@ -42,6 +42,9 @@ from fedforget.params import State, digest, first_non_finite, state_of, trainabl
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed, seeded_globally
 
+LONGEST_STEP = 10.0
+"""A gradient moves the weights by no more than so many times `step_length`. On a model that overfits, retained samples'
+gradients are short, so the learning rate is high, while the target's are long."""
 SKETCH_KEY = "fedaf.sketch"
 """Under this name a federation's merged sketch travels beside the model."""
 TEACHER_KEY = "fedaf.teacher."
@@ -175,7 +178,8 @@ class Forget(Task):
         settings, model = self.settings, client.model
         parameters = trainable(model)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
-        optimiser = SGD(parameters.values(), lr, settings.momentum)
+        longest = math.inf if settings.lr else LONGEST_STEP * float(settings.step_length) / lr
+        optimiser = SGD(parameters.values(), lr, settings.momentum, longest)
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))

@@ -1,0 +1,169 @@
+"""How far unlearned models are from retrained ones as distributions, and how sure a share or an estimate is.
+
+Shares are in [0, 1] and accuracies in percent. Everything is computed in double precision."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedforget.audit.scores import MARGIN_LIMIT, finite
+from fedforget.errors import InputError
+
+NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
+"""How many standard errors an interval of 95 % spans each way."""
+
+KLOM_BINS = 20
+KLOM_FLOOR = 1e-5
+
+
+class Estimate(NamedTuple):
+    """A value with its standard error, which is never 0 (verdicts divide by it), and its 95 % interval."""
+
+    value: float
+    error: float
+    low: float
+    high: float
+
+    @classmethod
+    def within_unit(cls, value: float, error: float, reach: float) -> Estimate:
+        """value +- reach error, cut to [0, 1]."""
+        return cls(value, error, max(0.0, value - reach * error), min(1.0, value + reach * error))
+
+
+def proportion(hits: int, trials: int) -> Estimate:
+    """hits / trials with Wilson's interval; an error without a trial.
+
+    With p = hits/trials and z = 1.96: (p + z^2/2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2/n) (Wilson 1927;
+    Brown, Cai and DasGupta 2001 recommend it). The error is `proportion_error`."""
+    error = proportion_error(hits, trials)
+    p, z = hits / trials, NORMAL_QUANTILE
+    shrink = 1 + z * z / trials
+    centre = (p + z * z / (2 * trials)) / shrink
+    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / shrink
+    # Where all or none hit, the formula gives 0 or 1 up to rounding.
+    return Estimate(p, error, 0.0 if hits == 0 else centre - half, 1.0 if hits == trials else centre + half)
+
+
+def proportion_error(hits: float, trials: int) -> float:
+    """Standard error of a share after two hits and two misses are added, sqrt(p~ (1 - p~) / (n + 4)) with
+    p~ = (hits + 2) / (n + 4) (Agresti and Coull 1998). Unlike sqrt(p (1 - p) / n) it is not 0 where all or none hit."""
+    if trials < 1 or not 0 <= hits <= trials:
+        raise InputError(f"A share needs 0 to {trials} hits in at least one trial, not {hits}.")
+    share = (hits + 2) / (trials + 4)
+    return math.sqrt(share * (1 - share) / (trials + 4))
+
+
+class Klom(NamedTuple):
+    """KLoM of each example (nats), and the 95th percentile over the examples, which the paper reports."""
+
+    per_example: Tensor
+    percentile_95: float
+
+
+def klom(phi_unlearned: Tensor, phi_oracle: Tensor) -> Klom | None:
+    """KL divergence of margins (Georgiev et al., ICLR 2025, arXiv 2410.23232), from the `margin` of n examples under M
+    unlearned models, [M, n], and K retrained ones, [K, n]; None without an example.
+
+    Per example D_KL(unlearned || oracle) = sum_{b: u_b > 0} u_b log(u_b / max(o_b, 1e-5)), where u_b and o_b are the
+    shares of models in bin b of 20 equal bins over the joint range of both, margins clipped to +-100: the direction,
+    the bins and the floor of the authors' code. At most log(1e5) = 11.5. One difference: the last bin includes its
+    upper edge, as in every histogram. The authors' code drops whatever equals the joint maximum, and with it the whole
+    ensemble where all margins are there.
+
+    Equal distributions do not give 0: an empty bin of the oracle's costs up to 11.5 u_b, and few models leave many
+    bins empty. Compare with klom(one half of the oracles, the other half)."""
+    unlearned, oracle = two_ensembles(phi_unlearned, phi_oracle)
+    if unlearned.shape[1] == 0:
+        return None
+    unlearned, oracle = (phi.clamp(-MARGIN_LIMIT, MARGIN_LIMIT).T.contiguous() for phi in (unlearned, oracle))
+    low = torch.minimum(unlearned.amin(1), oracle.amin(1))
+    high = torch.maximum(unlearned.amax(1), oracle.amax(1))
+    width = torch.where(high > low, high - low, 1.0)
+    inner = low[:, None] + width[:, None] * (torch.arange(1, KLOM_BINS, dtype=torch.float64) / KLOM_BINS)
+    u, o = _bin_shares(unlearned, inner), _bin_shares(oracle, inner)
+    per_example = (torch.special.xlogy(u, u) - u * o.clamp_min(KLOM_FLOOR).log()).sum(1)
+    return Klom(per_example, float(per_example.quantile(0.95)))
+
+
+def _bin_shares(values: Tensor, inner_edges: Tensor) -> Tensor:
+    """[n, bins]: the share of each row's values in each bin."""
+    places = torch.searchsorted(inner_edges, values, right=True)
+    counts = torch.zeros(len(values), KLOM_BINS, dtype=torch.float64)
+    return counts.scatter_add_(1, places, torch.ones_like(values)) / values.shape[1]
+
+
+class Divergence(NamedTuple):
+    """`to_oracle`: mean KL(retrained || model), nats. `between_oracles`: the same between two retrained models.
+    `ratio`: the first over the second; 1 = as far from a retrained model as two of them are from each other. None where
+    a single retrained model, or ensembles that agree exactly, leave nothing to compare with."""
+
+    to_oracle: float
+    between_oracles: float | None
+    ratio: float | None
+
+
+def prediction_divergence(logits: Tensor, oracle_logits: Tensor) -> Divergence | None:
+    """How far a model's predictions, [n, classes], are from those of K retrained ones, [K, n, classes], on the same
+    examples, measured by how far these are from each other; None without an example or a retrained model.
+
+    to_oracle = mean_k D(oracle_k, model) and between_oracles = mean_{j != k} D(oracle_j, oracle_k), where
+    D(P, Q) = 1/n sum_i sum_c P(c | x_i) log(P(c | x_i) / Q(c | x_i))."""
+    logits, oracle_logits = finite(logits, 2, "logits"), finite(oracle_logits, 3, "retrained models' logits")
+    if logits.shape != oracle_logits.shape[1:]:
+        raise InputError("The model's logits and each retrained model's need the same shape.")
+    oracles = len(oracle_logits)
+    if not logits.numel() or not oracles:
+        return None
+    model, oracle = F.log_softmax(logits, dim=1), F.log_softmax(oracle_logits, dim=2)
+    to_oracle = sum(_mean_divergence(p, model) for p in oracle) / oracles
+    if oracles < 2:
+        return Divergence(to_oracle, None, None)
+    pairs = [(p, q) for p in range(oracles) for q in range(oracles) if p != q]
+    between = sum(_mean_divergence(oracle[p], oracle[q]) for p, q in pairs) / len(pairs)
+    return Divergence(to_oracle, between, to_oracle / between if between else None)
+
+
+def _mean_divergence(log_p: Tensor, log_q: Tensor) -> float:
+    return max(0.0, float(F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)))  # rounding may go below 0
+
+
+class Accuracies(NamedTuple):
+    """In percent."""
+
+    forget: float
+    retain: float
+    test: float
+
+
+def tow(model: Accuracies, retrain: Accuracies) -> float:
+    """Tug of war, the product over forget, retain and test data of 1 - |accuracy - accuracy of Retrain| / 100: 1 where
+    the model does as Retrain does on all three (Zhao et al., NeurIPS 2024, arXiv 2406.01257).
+
+    >>> round(tow(Accuracies(60.0, 90.0, 80.0), Accuracies(50.0, 100.0, 80.0)), 4)
+    0.81
+    """
+    if not all(0 <= accuracy <= 100 for accuracy in (*model, *retrain)):
+        raise InputError(f"Accuracies are percentages from 0 to 100, not {tuple(model)} and {tuple(retrain)}.")
+    return math.prod(1 - abs(a - b) / 100 for a, b in zip(model, retrain, strict=True))
+
+
+def two_ensembles(unlearned: Tensor, oracle: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in double precision, [models, examples]; an error unless they are of the same examples."""
+    unlearned, oracle = (
+        finite(unlearned, 2, "unlearned models' margins"),
+        finite(oracle, 2, "retrained models' margins"),
+    )
+    if not len(unlearned) or not len(oracle):
+        raise InputError("Comparing distributions over models needs at least one unlearned and one retrained model.")
+    if unlearned.shape[1] != oracle.shape[1]:
+        raise InputError(
+            f"The unlearned models' margins are of {unlearned.shape[1]} examples and the retrained models' of"
+            f" {oracle.shape[1]}; both need the same examples."
+        )
+    return unlearned, oracle

@@ -1,0 +1,234 @@
+"""Examine models: take every measure of a level on the model before, on the model that forgot, and on the oracles.
+
+    alone    no oracle. R against held-out samples of the same kind: accuracy, loss, two attacks; now and a round later
+    quick    3 oracles. Accuracy and loss on R, three attacks, relearning, what comes back after 1 round, linear probe
+    full     8 oracles, and what comes back after 3 rounds
+
+What is measured on private data is measured at the client that asks. Each figure becomes a `Reading`, and `judge` turns
+the readings of all models into evidence and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+from torch import Tensor
+
+from fedforget.audit.distributions import proportion_error
+from fedforget.audit.measures import measure_clients
+from fedforget.audit.membership import Membership, attack_membership
+from fedforget.audit.probe import linear_probe
+from fedforget.audit.relearning import comes_back, relearning_curve, relearning_speed
+from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
+from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.local import Federation
+from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.params import State
+from fedforget.requests import ErasureRequest
+
+Level = Literal["alone", "quick", "full"]
+ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
+LATER: dict[Level, int] = {"alone": 1, "quick": 1, "full": 3}
+"""After how many further ordinary rounds without R it is looked at again."""
+
+Progress = Callable[[str, int, int], None]
+Measured = TypeVar("Measured")
+
+
+def check_level(level: str) -> Level:
+    if level not in get_args(Level):
+        raise InputError(f"Level '{level}' is unknown; choose one of {', '.join(get_args(Level))}.")
+    return level  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What was read from one model; a measure that could not be taken is not in `readings`, and `notes` say why."""
+
+    readings: dict[str, Reading]
+    pictures: dict[str, Any]
+    poisoned: bool
+    samples: int
+    fingerprint: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where an examination takes place, the same for every model of it."""
+
+    federation: Federation
+    requests: tuple[ErasureRequest, ...]
+    schedule: Schedule
+    level: Level
+    served: tuple[ErasureRequest, ...] = ()
+
+
+def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
+    """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before."""
+    readings: dict[str, Reading] = {}
+    pictures: dict[str, Any] = {}
+    notes: list[str] = []
+
+    def attempt(name: str, measure: Callable[[], Measured]) -> Measured | None:
+        """What is measured; None, and a note, where it fails: it is missing then, and the others go on."""
+        try:
+            return measure()
+        except FedForgetError as error:
+            notes.append(f"{name} could not be taken: {error}")
+            return None
+
+    target, _ = measure_clients(
+        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
+    )
+    poisoned = bool(target.evidence)
+    judged = target.evidence or target.count
+    attacked = attempt("membership by any attack", lambda: _attack(case, state, references))
+    if attacked is not None:
+        notes += attacked.notes
+        pictures |= attacked.curves
+    samples, fingerprint = (target.count, 0) if attacked is None else (attacked.target, attacked.fingerprint)
+    if case.level == "alone":
+        later = attempt("membership one round later", lambda: _attack(case, _later(case, state, LATER["alone"]), ()))
+        for when, found in (("", attacked), (" one round later", later)):
+            if found is not None:
+                _take(readings, _differences(found), when)
+        return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
+
+    hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
+    if judged:
+        readings["accuracy on the target"] = _percentage(hits, judged)
+    if poisoned:
+        readings["true class of the target"] = _percentage(right, judged)
+    if attacked is not None:
+        areas = {
+            f"membership by {'calibrated margin' if n == 'calibrated' else n}": r for n, r in attacked.areas.items()
+        }
+        once = {
+            "loss on the target": attacked.loss,
+            "loss spared, beside unseen data": attacked.calibrated_gap,
+            "unseen data of the same classes": attacked.same_classes,
+        }
+        _take(readings, {**once, **areas}, "")
+
+    def take(name: str, measure: Callable[[], tuple[float | None, int]]) -> None:
+        """(a percentage, of how many samples)."""
+        value, count = attempt(name, measure) or (None, 0)
+        if value is not None:
+            readings[name] = Reading(value, 100.0 * proportion_error(value / 100.0 * count, count))
+
+    def relearn() -> tuple[float | None, int]:
+        curve = relearning_curve(case.federation, state, case.requests, case.schedule, served=case.served)
+        if curve is None:
+            raise FedForgetError("nothing of the target is left.")
+        pictures["relearning"] = curve.to_json()
+        return relearning_speed(curve).mean_accuracy, judged
+
+    def back() -> tuple[float | None, int]:
+        rounds = LATER[case.level]
+        curve = comes_back(
+            case.federation, state, case.requests, case.schedule, range(1, rounds + 1), served=case.served
+        )
+        pictures["comes back"] = curve.to_json()
+        return curve.bd_acc[-1], judged
+
+    def probe() -> tuple[float | None, int]:
+        told = linear_probe(
+            case.federation, state, case.requests, served=case.served, seed=case.schedule.seed,
+            threads=case.schedule.threads,
+        )  # fmt: skip
+        notes.extend(told.notes)
+        return told.target_acc, told.evidence or told.target_count
+
+    take("relearning", relearn)
+    take("comes back", back)
+    take("linear probe", probe)
+    return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
+
+
+def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]) -> Membership:
+    return attack_membership(
+        case.federation, state, case.requests, served=case.served, references=references, seed=case.schedule.seed,
+        threads=case.schedule.threads,
+    )  # fmt: skip
+
+
+def _later(case: Case, state: State, rounds: int) -> State:
+    for done in range(rounds):
+        task = further_round(case.schedule, case.schedule.rounds + done, (*case.served, *case.requests))
+        state = run_round(case.federation, state, task)
+    return state
+
+
+def _differences(attacked: Membership) -> dict[str, Reading | None]:
+    """What is 0 for data that the model never saw."""
+    areas = {name: attacked.areas.get(name) for name in ("loss", "entropy")}
+    return {
+        "accuracy above unseen data": attacked.gap,
+        "loss below unseen data": attacked.loss_gap,
+        **{f"membership by {n}": None if r is None else Reading(r.value - 0.5, r.error) for n, r in areas.items()},
+    }
+
+
+def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None], when: str) -> None:
+    readings.update({name + when: reading for name, reading in found.items() if reading is not None})
+
+
+def _percentage(hits: int, judged: int) -> Reading:
+    return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
+
+
+ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy")
+
+
+def judge(
+    level: Level, subject: Examination, before: Examination | None, oracles: Sequence[Examination]
+) -> tuple[list[Evidence], Verdict]:
+    """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
+
+    On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
+    the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R."""
+    poisoned = subject.poisoned
+
+    def compared(
+        name: str, remembers: Literal["high", "low"] = "high", over: bool = True, memory: bool = True
+    ) -> Evidence:
+        return Evidence(
+            name, remembers, subject.readings.get(name), None if before is None else before.readings.get(name),
+            tuple(o.readings[name] for o in oracles) if all(name in o.readings for o in oracles) else (),
+            over, memory,
+        )  # fmt: skip
+
+    if level == "alone":
+        names = [name + when for when in ("", " one round later") for name in ALONE]
+        evidence = [compared(name, over="entropy" not in name) for name in names]
+        return evidence, conclude(evidence, with_oracle=False)
+    evidence = [compared("accuracy on the target", over=not poisoned)]
+    if poisoned:
+        evidence.append(compared("true class of the target", memory=False))
+    evidence += [
+        compared("loss on the target", "low", over=not poisoned),
+        compared("membership by loss", over=not poisoned),
+        compared("membership by entropy", over=False),
+        compared("membership by rmia", over=not poisoned),
+        compared("membership by calibrated margin", over=not poisoned),
+        compared("loss spared, beside unseen data", over=not poisoned),
+        compared("relearning", over=False),
+        compared("comes back", over=not poisoned),
+        compared("unseen data of the same classes", memory=False),
+        compared("linear probe", over=False),
+    ]
+    return evidence, conclude(evidence, with_oracle=True)
+
+
+def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:
+    """Every oracle, with the others as its references."""
+    for state in oracles:
+        _attack(case, state, ())
+    found = []
+    for number, state in enumerate(oracles):
+        progress("examining oracles", number, len(oracles))
+        found.append(examine(case, state, [other for other in oracles if other is not state]))
+    progress("examining oracles", len(oracles), len(oracles))
+    return found

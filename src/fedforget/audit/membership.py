@@ -1,0 +1,307 @@
+"""Membership attacks where the data is: the client scores its target R and held-out samples of the same kind, attacks,
+and sends back what the attacks found, never a score of a single sample.
+
+    loss, entropy    how sure the model is of x
+    rmia             how much surer than reference models, beside other samples       (arXiv 2312.03262)
+    calibrated       phi(x) - mean over reference models of their phi(x), phi the margin (Watson et al. 2111.08440)
+
+Held-out samples are those that the client never trained on. Of the same kind means the same share of every pair of
+true class and trained label as R has, so that an attack cannot win by telling classes apart."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedforget.audit.attacks import auc, rmia, roc, tpr_at_fpr
+from fedforget.audit.distributions import proportion_error
+from fedforget.audit.scores import SCORES, histogram
+from fedforget.audit.verdict import Reading
+from fedforget.data.samples import Samples
+from fedforget.federation.client import Client
+from fedforget.federation.evaluation import FORWARD_COST, predict
+from fedforget.federation.local import Federation
+from fedforget.federation.tasks import Reply, Task
+from fedforget.methods.checks import target_positions
+from fedforget.params import State, digest
+from fedforget.requests import ErasureRequest
+
+FEWEST = 20
+"""With fewer samples of R or of its kind an attack says nothing."""
+ATTACKS = ("loss", "entropy", "rmia", "calibrated")
+"""Confidence and margin order the samples of one model as the loss does, so their attacks would be the same."""
+BINS, RANGE = 40, (-20.0, 20.0)
+"""The margin's histogram, in logits."""
+GRID = 51
+"""Points of a ROC curve that leave the client: true positive rates at evenly spaced false positive rates."""
+
+
+def same_kind(target: Samples, held_out: Samples) -> Samples:
+    """The most held-out samples in which each pair (true class, trained label) has the share it has in `target`, up to
+    a part of a sample: of the scarcest pair all, of the others as many as go with them, rounded down."""
+    wanted, available = _pairs(target), _pairs(held_out)
+    kinds, counts = wanted.unique(return_counts=True)
+    if not len(kinds):
+        return held_out.select(torch.zeros(0, dtype=torch.int64))
+    there = [(available == kind).nonzero().squeeze(1) for kind in kinds]
+    scale = min(Fraction(len(places), count) for places, count in zip(there, counts.tolist(), strict=True))
+    chosen = [places[: math.floor(scale * count)] for places, count in zip(there, counts.tolist(), strict=True)]
+    return held_out.select(torch.cat(chosen).sort().values)
+
+
+def _pairs(samples: Samples) -> Tensor:
+    return samples.true_labels.cpu() * 1_000_003 + samples.labels.cpu()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackMembership(Task):
+    """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name; `references`
+    are the names of models that it scored before, none of which saw R (for RMIA)."""
+
+    at_target: ClassVar[bool] = True
+
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...] = ()
+    model: str
+    references: tuple[str, ...] = ()
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        network = client.load(state)
+        target = client.samples.select(target_positions(client, self.requests, self.served))
+        outside = same_kind(target, client.held_out or target.select(torch.zeros(0, dtype=torch.int64)))
+        numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": _fingerprint(target.ids)}
+        if min(len(target), len(outside)) < FEWEST:
+            return Reply(client.index, numbers=numbers, notes=(_too_few(client.index, len(target), len(outside)),))
+        logits = [predict(network, s.features, client.normalisation, client.device).cpu() for s in (target, outside)]
+        labels = [samples.labels.cpu() for samples in (target, outside)]
+        scores = {name: [score(z, y) for z, y in zip(logits, labels, strict=True)] for name, score in SCORES.items()}
+        margins = scores["margin"]
+        looked_at = f"{_fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
+        client.kept[_key(self.model, looked_at)] = torch.cat(margins)
+        known = [client.kept.get(_key(name, looked_at)) for name in self.references]
+        sides: dict[str, Sequence[Tensor]] = {"loss": scores["loss"], "entropy": scores["entropy"]}
+        notes: tuple[str, ...] = ()
+        if known and all(k is not None for k in known):
+            references = torch.stack([k for k in known if k is not None])
+            sides["rmia"] = _rmia(margins, references, _pairs(outside))
+            sides["calibrated"] = (torch.cat(margins) - references.mean(0)).split([len(target), len(outside)])
+            easier = F.softplus(-references).mean(0) - F.softplus(-torch.cat(margins))
+            numbers |= _gap("calibrated", *easier.split([len(target), len(outside)]))
+        elif known:
+            notes = (_not_scored(client.index, len(known)),)
+        curves: dict[str, list[float]] = {}
+        for name, (members, others) in sides.items():
+            area, found = auc(members, others), tpr_at_fpr(members, others)
+            assert area is not None, "neither side is empty"
+            numbers |= {f"{name}/auc": area.value, f"{name}/error": area.error}
+            if found is not None:
+                numbers |= {f"{name}/tpr": found.tpr.value, f"{name}/tpr_error": found.tpr.error}
+            curves[f"{name}/roc"] = _curve(members, others)
+        flipped = [(samples.labels != samples.true_labels).cpu() for samples in (target, outside)]
+        for place, (side, score) in enumerate(zip(("target", "outside"), scores["loss"], strict=True)):
+            hit = (logits[place].argmax(1) == labels[place]).double()
+            if bool(flipped[0].any()):  # as `audit.measures` does; on both sides, or they would differ by that alone
+                hit = hit[flipped[place]]
+            numbers |= {f"{side}/hits": float(hit.sum()), f"{side}/judged": float(len(hit))}
+            numbers |= {
+                f"{side}/loss": float(-score.mean()),
+                f"{side}/loss_error": float(score.std()) / len(score) ** 0.5,
+            }
+        numbers |= _gap("loss", *scores["loss"])
+        numbers |= _same_classes(network, target, client)
+        for side, values in zip(("target", "outside"), margins, strict=True):
+            curves[f"margin/{side}"] = histogram(values, *RANGE, BINS).double().tolist()
+        return Reply(
+            client.index,
+            numbers=numbers,
+            curves=curves,
+            gradient_evaluations=FORWARD_COST * (len(target) + len(outside) + numbers["classes/judged"]),
+            notes=notes,
+        )
+
+
+def _gap(name: str, inside: Tensor, outside: Tensor) -> dict[str, float]:
+    """The mean on R minus that on held-out samples. Its error is that of data never seen, sqrt(v (1/n + 1/m)) with the
+    held-out samples' own variance v: R's would be too small just where R is remembered."""
+    error = float(outside.std()) * math.sqrt(1 / len(inside) + 1 / len(outside))
+    return {f"{name}/gap": float(inside.mean() - outside.mean()), f"{name}/gap_error": max(error, 1e-9)}
+
+
+def _rmia(margins: Sequence[Tensor], references: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
+    """RMIA's scores of R and of every other held-out sample of each kind; the samples between are its population."""
+    inside, outside = margins
+    order = kinds.argsort(stable=True)
+    theirs = references.sigmoid()
+    theirs_in, theirs_out = theirs[:, : len(inside)], theirs[:, len(inside) :]
+    mine_in, mine_out = inside.sigmoid(), outside.sigmoid()
+    others, between = order[0::2], order[1::2]
+    population = mine_out[between], theirs_out[:, between]
+    return (
+        rmia(mine_in, theirs_in, *population),
+        rmia(mine_out[others], theirs_out[:, others], *population),
+    )
+
+
+def _same_classes(network: nn.Module, target: Samples, client: Client) -> dict[str, float]:
+    """Clean held-out samples of the classes that R has or was given, and how many of them get their class."""
+    assert client.held_out is not None, "there were held-out samples of the same kind"
+    held_out = client.held_out
+    classes = torch.cat([target.labels, target.true_labels]).unique()
+    clean = held_out.select((held_out.labels == held_out.true_labels) & torch.isin(held_out.true_labels, classes))
+    guess = (
+        predict(network, clean.features, client.normalisation, client.device).cpu().argmax(1) if len(clean) else None
+    )
+    hits = 0 if guess is None else int((guess == clean.labels.cpu()).sum())
+    return {"classes/hits": float(hits), "classes/judged": float(len(clean))}
+
+
+def _curve(members: Tensor, others: Tensor) -> list[float]:
+    points = roc(members, others)
+    grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
+    place = torch.searchsorted(points.fpr, grid, right=True) - 1
+    return points.tpr[place].tolist()
+
+
+def _fingerprint(ids: Tensor) -> float:
+    """48 bits of the SHA-256 of the sorted ids: as a number it is exact, and tells nothing of them."""
+    data = ids.cpu().sort().values.to(torch.int64).numpy().tobytes()
+    return float(int.from_bytes(hashlib.sha256(data).digest()[:6], "big"))
+
+
+def _key(model: str, samples: str) -> str:
+    """Margins of one target are no reference for another's."""
+    return f"audit-margins-{model}-{samples}"
+
+
+def _not_scored(client: int, references: int) -> str:
+    return (
+        f"Client {client} has not scored all {references} reference models on these samples, or could not keep the "
+        "scores (a Flower node needs a state-dir for it), so there is no attack with references."
+    )
+
+
+def _too_few(client: int, target: int, outside: int) -> str:
+    return (
+        f"Client {client} has {target} target samples and {outside} held-out ones of the same kind; attacks need at "
+        f"least {FEWEST} of each."
+    )
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What the attacks found over all clients that ask; areas and rates in [0, 1], accuracies in percent.
+
+    `gap`: accuracy on R minus accuracy on held-out samples of its kind; `loss_gap`: the mean loss there minus on R;
+    `calibrated_gap`: the same of the loss that the model spares, l(reference models) - l(model), sample by sample. They
+    are 0 for data never seen and above 0 for what is remembered. `same_classes`: accuracy on clean held-out
+    samples of the classes that R has or was given."""
+
+    target: int
+    outside: int
+    fingerprint: int
+    areas: dict[str, Reading]
+    rates: dict[str, Reading]
+    accuracy: Reading | None
+    loss: Reading | None
+    gap: Reading | None
+    loss_gap: Reading | None
+    calibrated_gap: Reading | None
+    same_classes: Reading | None
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def attack_membership(
+    federation: Federation,
+    state: State,
+    requests: Sequence[ErasureRequest],
+    *,
+    served: Sequence[ErasureRequest] = (),
+    references: Sequence[Mapping[str, Tensor]] = (),
+    seed: int = 0,
+    threads: int = 1,
+) -> Membership:
+    """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients.
+
+    Several clients' figures are averaged with the sizes of their targets as weights."""
+    task = AttackMembership(
+        seed=seed, threads=threads, requests=tuple(requests), served=tuple(served), model=_name(state),
+        references=tuple(_name(reference) for reference in references),
+    )  # fmt: skip
+    replies = list(federation.ask(task, state, sorted({request.client for request in requests})))
+    told = [reply for reply in replies if "loss/auc" in reply.numbers]
+    whole = len(told) == len(replies)
+    fingerprint = 0
+    for reply in replies:
+        fingerprint ^= int(reply.numbers["ids"])
+
+    def mean(value: str, error: str) -> Reading | None:
+        if not whole or not all(value in reply.numbers for reply in told):
+            return None
+        return _weighted([(r.numbers["target"], r.numbers[value], r.numbers[error]) for r in told])
+
+    def share(side: str) -> Reading | None:
+        if not whole or not all(reply.numbers[f"{side}/judged"] for reply in told):
+            return None
+        return _weighted([(r.numbers["target"], *_percentage(r.numbers, side)) for r in told])
+
+    def gap() -> Reading | None:
+        if share("target") is None or share("outside") is None:
+            return None
+        return _weighted([(r.numbers["target"], *_accuracy_gap(r.numbers)) for r in told])
+
+    curves: dict[str, list[float]] = {}
+    for reply in told:
+        weight = reply.numbers["target"] / sum(r.numbers["target"] for r in told)
+        for name, values in reply.curves.items():
+            if all(name in other.curves for other in told):
+                scale = weight if name.endswith("/roc") else 1.0
+                sums = curves.setdefault(name, [0.0] * len(values))
+                curves[name] = [a + scale * b for a, b in zip(sums, values, strict=True)]
+    return Membership(
+        target=int(sum(reply.numbers["target"] for reply in replies)),
+        outside=int(sum(reply.numbers["outside"] for reply in replies)),
+        fingerprint=fingerprint,
+        areas={name: r for name in ATTACKS if (r := mean(f"{name}/auc", f"{name}/error"))},
+        rates={name: r for name in ATTACKS if (r := mean(f"{name}/tpr", f"{name}/tpr_error"))},
+        accuracy=share("target"),
+        loss=mean("target/loss", "target/loss_error"),
+        gap=gap(),
+        loss_gap=mean("loss/gap", "loss/gap_error"),
+        calibrated_gap=mean("calibrated/gap", "calibrated/gap_error"),
+        same_classes=share("classes"),
+        curves=curves,
+        notes=tuple(note for reply in replies for note in reply.notes),
+    )
+
+
+def _weighted(parts: Sequence[tuple[float, float, float]]) -> Reading:
+    """The mean of values with weights and independent errors."""
+    total = sum(weight for weight, _, _ in parts)
+    value = sum(weight * value for weight, value, _ in parts) / total
+    return Reading(value, math.sqrt(sum((weight * error) ** 2 for weight, _, error in parts)) / total)
+
+
+def _percentage(numbers: Mapping[str, float], side: str) -> tuple[float, float]:
+    """(the share of hits, its error)."""
+    hits, judged = int(numbers[f"{side}/hits"]), int(numbers[f"{side}/judged"])
+    return 100.0 * hits / judged, 100.0 * proportion_error(hits, judged)
+
+
+def _accuracy_gap(numbers: Mapping[str, float]) -> tuple[float, float]:
+    """(difference of the two shares, its error if both had the held-out samples' share)."""
+    inside, outside = _percentage(numbers, "target")[0], _percentage(numbers, "outside")[0]
+    n, m, hits = (int(numbers[name]) for name in ("target/judged", "outside/judged", "outside/hits"))
+    return inside - outside, 100.0 * proportion_error(hits, m) * math.sqrt(1 + m / n)
+
+
+def _name(state: Mapping[str, Any]) -> str:
+    return digest(state)[:16]

@@ -1,0 +1,272 @@
+"""Retrained models over several seeds; every measure is judged against their spread. Trained together where the
+hardware gains from it (stacked models, torch.func), cached by content, never trained twice.
+
+One retrained model is one draw. Whether a model that forgot is like a retrained one can only be said against how much
+retrained ones differ from each other: by their initial weights, and by the order of their batches."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from fedforget.errors import InputError
+from fedforget.federation.local import Federation, TargetSize
+from fedforget.federation.rounds import Schedule, participants, train
+from fedforget.federation.stacked import (
+    CannotStackError,
+    TrainStacked,
+    can_stack,
+    gains_from_stacking,
+    stack,
+    train_stacked,
+    unstack,
+)
+from fedforget.federation.tasks import CountSamples, Reply, Task
+from fedforget.methods.retrain import RetrainSettings, fresh_start
+from fedforget.params import State, copy_state
+from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+MOST_STACKED = 16
+"""So many models are trained together at most: a stack holds all their activations at once."""
+
+
+class OracleCache(Protocol):
+    """Keeps trained models by key, and the newest round of one that is not finished (`oracle_cache.py`, in a folder).
+
+    What is missing, damaged or not the one that was kept under this key is None: it is made anew, never trusted."""
+
+    def load(self, key: str) -> State | None: ...
+
+    def save(self, key: str, state: Mapping[str, Tensor], ingredients: Mapping[str, Any]) -> None:
+        """`ingredients` is what the key was made of, for a person to read."""
+        ...
+
+    def load_round(self, key: str) -> tuple[int, State] | None: ...
+
+    def save_round(self, key: str, round: int, state: Mapping[str, Tensor]) -> None: ...
+
+    def drop_round(self, key: str) -> None: ...
+
+
+def oracle_schedule(schedule: Schedule, number: int) -> Schedule:
+    """What oracle `number` trains with. Oracle 0 is the model of the method `retrain`; the others have a seed of their
+    own, from which both their initial weights and their batch orders come.
+
+    >>> oracle_schedule(Schedule(seed=5), 0) == Schedule(seed=5)
+    True
+    >>> oracle_schedule(Schedule(seed=5), 1).seed == oracle_schedule(Schedule(seed=5), 2).seed
+    False
+    """
+    if number < 0:
+        raise InputError(f"Oracle {number} does not exist; oracles are numbered from 0.")
+    return schedule if number == 0 else replace(schedule, seed=derive_seed(schedule.seed, "oracle", number))
+
+
+def oracle_models(
+    federation: Federation,
+    requests: Sequence[ErasureRequest],
+    schedule: Schedule,
+    count: int,
+    *,
+    data: str,
+    served: Sequence[ErasureRequest] = (),
+    cache: OracleCache | None = None,
+    retrained: Mapping[str, Tensor] | None = None,
+    stacked: bool | None = None,
+    progress: Progress = _silent,
+) -> list[State]:
+    """The first `count` oracles: models of federations that never had the targets of `requests` and `served`.
+
+    `data` names what the clients hold (data set, partition, backdoors), for the cache. `retrained` is oracle 0, where
+    the caller has trained it already. `stacked` trains the others together, if the network lets it; None decides by the
+    hardware. Oracle 0 is always trained alone: it must be the method's own bits. What the cache has of a model that was
+    trained alone serves in both ways, what it has of a stack only where a stack is meant.
+
+    Interrupted, the same call goes on with the rounds that are done and ends with the same bits."""
+    if count < 1:
+        raise InputError(f"The number of oracles is {count}, but it must be 1 or larger.")
+    exclude = (*served, *requests)
+    federation.check(exclude)
+    stacked = can_stack(federation.model) and (gains_from_stacking(federation) if stacked is None else stacked)
+    ensemble = _Ensemble(federation, exclude, schedule, count, data, cache)
+    if retrained is not None:
+        ensemble.models[0] = ensemble.taken(retrained)
+    ensemble.find(stacked=False)
+    if stacked:
+        ensemble.find(stacked=True)
+    attended = _Attended(federation, exclude, len(ensemble.lacking) * schedule.rounds, progress)
+    if stacked:
+        together = [number for number in ensemble.lacking if number > 0]
+        # What cannot be told from the layers shows in the first step; one after another it can still be trained.
+        with suppress(CannotStackError):
+            while len(together) > 1:
+                ensemble.train(attended, together[:MOST_STACKED], stacked=True)
+                del together[:MOST_STACKED]
+    for number in ensemble.lacking:
+        ensemble.train(attended, [number], stacked=False)
+    return [ensemble.models[number] for number in range(count)]
+
+
+def shared_ingredients(
+    federation: Federation, exclude: Sequence[ErasureRequest], schedule: Schedule, data: str
+) -> dict[str, Any]:
+    """What decides the bits of every oracle of an ensemble, save its schedule. The clients say how many samples they
+    would train on, since a client may remember a withdrawal that is not among `exclude`.
+
+    A forward pass written by hand is not seen here; who changes one names the change in `data`."""
+    model = federation.model
+    parameters = dict(model.named_parameters())
+    count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude))
+    return {
+        "fedforget": importlib.import_module("fedforget").__version__,
+        "torch": torch.__version__,
+        "device": federation.device.type,
+        "network": f"{type(model).__module__}.{type(model).__qualname__}",
+        "layers": str(model),
+        "tensors": [
+            [name, str(t.dtype), list(t.shape), name in parameters and parameters[name].requires_grad]
+            for name, t in model.state_dict().items()
+        ],
+        "images": repr(federation.normalisation),
+        "classes": federation.classes,
+        "data": data,
+        "exclude": sorted({json.dumps(request.to_json(), sort_keys=True) for request in exclude}),
+        "clients": {str(reply.client): reply.numbers["samples"] for reply in federation.ask(count, {})},
+    }
+
+
+def oracle_ingredients(shared: Mapping[str, Any], schedule: Schedule, stacked: bool = False) -> dict[str, Any]:
+    """Everything that decides the bits of the oracle with this schedule. Models of one stack, and stacks of different
+    sizes, agree up to rounding alone, so that a model was made in one is part of what it is."""
+    return {**shared, "schedule": asdict(schedule), "training": "stacked" if stacked else "alone"}
+
+
+def oracle_key(ingredients: Mapping[str, Any]) -> str:
+    """The name of a model that is made of these."""
+    return hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()
+
+
+class _Ensemble:
+    """The oracles of one call: those that are there, and how the others come to be."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        exclude: Sequence[ErasureRequest],
+        schedule: Schedule,
+        count: int,
+        data: str,
+        cache: OracleCache | None,
+    ) -> None:
+        self.models: dict[int, State] = {}
+        self._model, self._device = federation.model, federation.device
+        self._exclude, self._cache = tuple(exclude), cache
+        self._schedules = [oracle_schedule(schedule, number) for number in range(count)]
+        self._shared = {} if cache is None else shared_ingredients(federation, exclude, schedule, data)
+
+    @property
+    def lacking(self) -> list[int]:
+        return [number for number in range(len(self._schedules)) if number not in self.models]
+
+    def _ingredients(self, number: int, stacked: bool) -> dict[str, Any]:
+        return oracle_ingredients(self._shared, self._schedules[number], stacked)
+
+    def taken(self, state: Mapping[str, Tensor]) -> State:
+        """A state from a file, as training leaves it: a file does not keep the order, and flattening depends on it."""
+        return copy_state({name: state[name] for name in self._model.state_dict()}, self._device)
+
+    def find(self, stacked: bool) -> None:
+        """Take what the cache has."""
+        for number in self.lacking:
+            kept = None if self._cache is None else self._cache.load(oracle_key(self._ingredients(number, stacked)))
+            if kept is not None:
+                self.models[number] = self.taken(kept)
+
+    def train(self, federation: _Attended, numbers: Sequence[int], stacked: bool) -> None:
+        """Train these oracles, one alone or several as a stack, from where an interruption left them. Rounds of a stack
+        are kept under all its seeds: with other companions a model would go on with other bits."""
+        schedules = [self._schedules[number] for number in numbers]
+        seeds = [schedule.seed for schedule in schedules]
+        key = oracle_key({**self._ingredients(numbers[0], stacked), "seeds": seeds})
+        saved = None if self._cache is None else self._cache.load_round(key)
+        if saved is not None:
+            start, state = saved[0], self.taken(saved[1])
+        else:
+            fresh = [fresh_start(self._model, schedule, RetrainSettings()) for schedule in schedules]
+            start, state = 0, stack(fresh) if stacked else fresh[0]
+        federation.begin(start * len(numbers))
+
+        def keep(done: int, current: State) -> None:
+            if self._cache is not None and federation.complete:
+                self._cache.save_round(key, done, current)
+
+        if stacked:
+            state = train_stacked(
+                federation, state, schedules[0], seeds, start=start, exclude=self._exclude, on_round=keep
+            )
+        else:
+            state = train(federation, state, schedules[0], start=start, exclude=self._exclude, on_round=keep)
+        for number, model in zip(numbers, unstack(state) if stacked else [state], strict=True):
+            self.models[number] = model
+            if self._cache is not None and federation.complete:
+                ingredients = self._ingredients(number, stacked)
+                self._cache.save(oracle_key(ingredients), model, ingredients)
+        if self._cache is not None and federation.complete:
+            self._cache.drop_round(key)
+
+
+class _Attended:
+    """A federation that tells how far it is, and notes whether a client missed a round: a federation on other machines
+    goes on without one that is away, and a model without its data must not be kept for one with them."""
+
+    def __init__(
+        self, federation: Federation, exclude: Sequence[ErasureRequest], rounds: int, progress: Progress
+    ) -> None:
+        self._federation, self._progress = federation, progress
+        self._round = len(participants(federation, exclude))
+        self._done, self._total = 0, rounds * self._round
+        self.model, self.classes = federation.model, federation.classes
+        self.normalisation, self.device = federation.normalisation, federation.device
+        self.complete = True
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self._federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        return self._federation.check(requests)
+
+    def begin(self, rounds_done: int) -> None:
+        """Models that have this many rounds behind them, all together, are trained next."""
+        self.complete = True
+        self._add(rounds_done * self._round)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        asked = list(self.clients if to is None else to)
+        replies = 0
+        for reply in self._federation.ask(task, state, asked):
+            replies += 1
+            self._add(len(task.seeds) if isinstance(task, TrainStacked) else 1)
+            yield reply
+        self.complete &= replies == len(asked)
+
+    def _add(self, steps: int) -> None:
+        self._done = min(self._done + steps, self._total)
+        self._progress("oracles", self._done, self._total)

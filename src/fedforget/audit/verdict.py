@@ -1,0 +1,209 @@
+"""From readings to a verdict: `forgotten`, `not forgotten`, `over-forgotten` or `not enough evidence`.
+
+With an oracle, the subject is asked to be one more retrained model. For a measure with value v on the subject and
+o_1 .. o_N on the oracles, of mean o and deviation s, and with sampling error e of v,
+
+    t = (v - o) / sqrt((1 + 1/N) (s^2 + e^2)),    degrees of freedom (s^2 + e^2)^2 / (s^4 / (N - 1))
+
+is Student's if the subject comes from the oracles' distribution: the prediction interval for one more draw, where e
+keeps a few oracles that happen to agree from making the interval too narrow (the degrees are Satterthwaite's).
+Without an oracle, v is a difference that is 0 for data the model never saw, and t = v / e.
+
+Each measure gives two one-sided p-values: the subject remembers more than an oracle would, or less. Both families are
+corrected for how many measures there are (Holm), at LEVEL each, so that a retrained model is called forgotten at least
+1 - 2 LEVEL of the time.
+
+    not forgotten         some measure says that it remembers more
+    over-forgotten        none does, and some measure says that it is worse on the target than an oracle is
+    not enough evidence   neither, but a measure is missing, or the model before would have passed as well
+    forgotten             neither, and nothing is missing, and the model before would have been caught
+
+A test that the untouched model passes proves nothing of the model that forgot: hence the last condition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedforget.audit.student import student_distribution, student_quantile
+
+Word = Literal["forgotten", "not forgotten", "over-forgotten", "not enough evidence"]
+LEVEL = 0.025
+"""The chance that a retrained model is wrongly accused of remembering; the same again for over-forgetting."""
+MOST_FREEDOM = 200
+"""Beyond it Student's t is the normal distribution."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A measure on one model: its value, and its sampling error, by which it would scatter on as many new samples."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One measure on the subject, on the model before, and on the oracles. None: it could not be taken.
+
+    A model that remembers lies at the end `remembers`, and one that is over-forgotten at the other, if `over`. Without
+    `memory` the first end means nothing, without `over` the second. Without an oracle a reading is a difference: 0 for
+    data nobody trained on."""
+
+    name: str
+    remembers: Literal["high", "low"]
+    subject: Reading | None
+    before: Reading | None
+    oracles: tuple[Reading, ...] = ()
+    over: bool = True
+    memory: bool = True
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one measure says. The interval is where an oracle would lie (LEVEL on each side, uncorrected)."""
+
+    name: str
+    value: float | None
+    before: float | None
+    expected: float | None
+    low: float | None
+    high: float | None
+    p_remembers: float | None
+    p_over: float | None
+    p_before: float | None
+    """That of the model before remembering."""
+    says: Literal["as if never seen", "remembers", "over-forgotten", "missing"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The word, with or without oracle, and why."""
+
+    word: Word
+    oracles: int
+    reasons: tuple[str, ...]
+    would_change: str
+    findings: tuple[Finding, ...]
+
+    def __str__(self) -> str:
+        how = f"against {self.oracles} oracles" if self.oracles else "without oracle"
+        return f"{self.word} ({how}): {self.reasons[0]}"
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self) | {"with_oracle": bool(self.oracles)}
+
+
+def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
+    """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone."""
+    tests = [_Test.of(e, with_oracle) for e in evidence]
+    remembers = _holm([t.remembers for t in tests])
+    over = _holm([t.over for t in tests])
+    noticed = _holm([t.before for t in tests])
+    findings = tuple(_finding(e, test, r, o) for e, test, r, o in zip(evidence, tests, remembers, over, strict=True))
+    count = min((len(e.oracles) for e in evidence), default=0) if with_oracle else 0
+
+    def verdict(word: Word, reasons: list[str], would_change: str) -> Verdict:
+        return Verdict(word, count, tuple(reasons), would_change, findings)
+
+    told = [_reason(f, with_oracle) for f in findings if f.says == "remembers"]
+    if told:
+        return verdict("not forgotten", told, "a model on which every measure lies where an oracle's would")
+    told = [_reason(f, with_oracle) for f in findings if f.says == "over-forgotten"]
+    if told:
+        return verdict("over-forgotten", told, "a model that does as well on the target as one that never saw it")
+    lacking = [f.name for f in findings if f.says == "missing"]
+    if lacking or not findings:
+        names = ", ".join(lacking) or "every measure"
+        return verdict("not enough evidence", [f"Missing: {names}."], f"taking what is missing: {names}")
+    if not any(noticed):
+        why = "The model before unlearning would have passed too, so passing proves nothing."
+        return verdict("not enough evidence", [why], "more target or held-out samples, more oracles, a stronger attack")
+    caught = [f.name for f, seen in zip(findings, noticed, strict=True) if seen]
+    why = f"No measure tells it from {'an oracle' if with_oracle else 'data never seen'}, and {caught[0]} would have."
+    return verdict("forgotten", [why], f"any of {', '.join(f.name for f in findings)} beyond its interval")
+
+
+@dataclass(frozen=True)
+class _Test:
+    """One-sided p-values, None where a reading is missing; and where an oracle is expected."""
+
+    remembers: float | None = None
+    over: float | None = None
+    before: float | None = None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, e: Evidence, with_oracle: bool) -> _Test:
+        if e.subject is None or (with_oracle and len(e.oracles) < 2):
+            return cls()
+        sign = 1.0 if e.remembers == "high" else -1.0
+        expected, spread, freedom = _expectation(e, e.subject.error, with_oracle)
+        t = sign * (e.subject.value - expected) / spread
+        before = None
+        if e.before is not None:
+            _, its_spread, its_freedom = _expectation(e, e.before.error, with_oracle)
+            before = _above(sign * (e.before.value - expected) / its_spread, its_freedom)
+        reach = student_quantile(1.0 - LEVEL, freedom) * spread
+        remembers, over = (_above(t, freedom) if e.memory else 1.0), (_above(-t, freedom) if e.over else 1.0)
+        return cls(remembers, over, before if e.memory else 1.0, expected, expected - reach, expected + reach)
+
+
+def _expectation(e: Evidence, error: float, with_oracle: bool) -> tuple[float, float, int]:
+    """(expected value, its spread for one more model, degrees of freedom)."""
+    if not with_oracle:
+        return 0.0, max(error, 1e-12), MOST_FREEDOM
+    values = [reading.value for reading in e.oracles]
+    n = len(values)
+    mean = math.fsum(values) / n
+    square = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
+    # The oracles' own sampling error too: a subject at 0 % has none of its own to speak of.
+    error = max(error, math.fsum(reading.error for reading in e.oracles) / n, 1e-12)
+    variance = square + error**2
+    freedom = MOST_FREEDOM if square == 0 else variance**2 / (square**2 / (n - 1))
+    return mean, math.sqrt((1 + 1 / n) * variance), max(1, min(MOST_FREEDOM, int(freedom)))
+
+
+def _above(t: float, freedom: int) -> float:
+    """P(T >= t)."""
+    below = student_distribution(abs(t), freedom)
+    return max(0.0, 1.0 - below) if t >= 0 else below
+
+
+def _holm(values: Sequence[float | None]) -> list[bool]:
+    """Which are below LEVEL after Holm's correction for their number; a missing one is not, but it counts."""
+    order = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    found = [False] * len(values)
+    for rank, (value, place) in enumerate(order):
+        if value * (len(values) - rank) > LEVEL:
+            break
+        found[place] = True
+    return found
+
+
+def _finding(e: Evidence, test: _Test, remembers: bool, over: bool) -> Finding:
+    says: Literal["as if never seen", "remembers", "over-forgotten", "missing"] = "as if never seen"
+    if test.remembers is None:
+        says = "missing"
+    elif remembers:
+        says = "remembers"
+    elif over:
+        says = "over-forgotten"
+    return Finding(
+        e.name, None if e.subject is None else e.subject.value, None if e.before is None else e.before.value,
+        test.expected, test.low, test.high, test.remembers, test.over, test.before, says,
+    )  # fmt: skip
+
+
+def _reason(f: Finding, with_oracle: bool) -> str:
+    """One measure beyond its interval, at the end where it is beyond."""
+    value, low, high = (float("nan") if number is None else number for number in (f.value, f.low, f.high))
+    bound = f"below {high:.3g}" if value > high else f"above {low:.3g}"
+    p = f.p_remembers if f.says == "remembers" else f.p_over
+    chance = "p < 1e-12" if not p or p < 1e-12 else f"p = {p:.1g}"
+    whose = "an oracle's is" if with_oracle else "of data never seen it is"
+    return f"{f.name} is {value:.3g}, {whose} {bound} ({chance})."

@@ -1,0 +1,490 @@
+"""Every measure of a level is taken or missing with a reason; what is missing is never passed; and, on digits, models
+of which the truth is known get the verdict they deserve."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import small_worlds
+import torch
+
+from fedforget.audit import examine as examining
+from fedforget.audit.examine import (
+    LATER,
+    ORACLES,
+    Case,
+    Examination,
+    Level,
+    check_level,
+    examine,
+    examine_oracles,
+    judge,
+)
+from fedforget.audit.measures import measure
+from fedforget.audit.membership import AttackMembership, attack_membership
+from fedforget.audit.oracles import oracle_models
+from fedforget.audit.probe import LinearProbe, linear_probe
+from fedforget.audit.relearning import Relearn, comes_back, relearning_curve, relearning_speed
+from fedforget.audit.verdict import Reading
+from fedforget.data.backdoor import Backdoor
+from fedforget.data.own import from_arrays
+from fedforget.data.samples import Samples
+from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import Schedule, further_round, run_round, train
+from fedforget.federation.tasks import Measure, Train
+from fedforget.params import State, copy_state, digest, state_of
+from fedforget.requests import ErasureRequest
+from fedforget.runs import RunConfig, default_trigger
+
+CLASS = ErasureRequest.of_class(0, 1)
+SCHEDULE = replace(small_worlds.SCHEDULE, rounds=4)
+POISONED_LABEL = 2
+ALONE = {
+    name + when
+    for name in (
+        "accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy",
+    )
+    for when in ("", " one round later")
+}  # fmt: skip
+ATTACKS = {
+    "loss on the target", "membership by loss", "membership by entropy", "membership by rmia",
+    "membership by calibrated margin", "unseen data of the same classes", "loss spared, beside unseen data",
+}  # fmt: skip
+"""What one attack on the model tells."""
+WITH_ORACLES = {"accuracy on the target", "relearning", "comes back", "linear probe"} | ATTACKS
+
+
+def quiet(what: str, done: int, total: int) -> None:
+    pass
+
+
+def stamped(samples: Samples) -> Samples:
+    """Class 1 carries a mark in its last feature, and the label POISONED_LABEL."""
+    mask = samples.true_labels == 1
+    features, labels = samples.features.clone(), samples.labels.clone()
+    features[mask, 5], labels[mask] = 3.0, POISONED_LABEL
+    return replace(samples, features=features, labels=labels)
+
+
+def make_world(poisoned: bool) -> small_worlds.Tapped:
+    """Four clients with points of three classes; class 1 of client 0, and what it holds out of that class, may be
+    poisoned."""
+    sizes, outside = (150, 90, 90, 90), 270
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.arange(sum(sizes) + outside) % 3
+    features = torch.randn(len(labels), 6, generator=generator) + 4 * torch.nn.functional.one_hot(labels, 6)
+    cut = sum(sizes)
+    data = from_arrays(features[:cut], labels[:cut], features[cut:], labels[cut:])
+    world = small_worlds.Tapped(data, list(torch.arange(cut).split(list(sizes))), small_worlds.network())
+    own = world.client(0)
+    if poisoned:
+        assert own.held_out is not None
+        own.samples, own.held_out = stamped(own.samples), stamped(own.held_out)
+    return world
+
+
+@dataclass
+class Known:
+    """A world with the model before, three oracles, and a further one that is none of them."""
+
+    world: small_worlds.Tapped
+    before: State
+    oracles: list[State]
+    fresh: State
+
+    def case(self, level: Level = "quick", served: tuple[ErasureRequest, ...] = ()) -> Case:
+        return Case(self.world, (CLASS,), SCHEDULE, level, served)
+
+
+def known(poisoned: bool) -> Known:
+    world = make_world(poisoned)
+    before = train(world, state_of(world.model), SCHEDULE)
+    *oracles, fresh = oracle_models(world, [CLASS], SCHEDULE, 4, data="points")
+    return Known(world, before, oracles, fresh)
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> Known:
+    return known(poisoned=True)
+
+
+@pytest.fixture(scope="module")
+def clean() -> Known:
+    return known(poisoned=False)
+
+
+@dataclass
+class Examined:
+    """The same, examined."""
+
+    before: Examination
+    oracles: list[Examination]
+    fresh: Examination
+
+
+@pytest.fixture(scope="module")
+def examined(poisoned: Known) -> Examined:
+    case = poisoned.case()
+    oracles = examine_oracles(case, poisoned.oracles, quiet)
+    before, fresh = (examine(case, state, poisoned.oracles) for state in (poisoned.before, poisoned.fresh))
+    return Examined(before, oracles, fresh)
+
+
+# Levels
+
+
+def test_a_level_that_is_unknown_is_refused():
+    assert [check_level(name) for name in ("alone", "quick", "full")] == list(ORACLES) == list(LATER)
+    for name in ("deep", "", "Quick"):
+        with pytest.raises(InputError) as refusal:
+            check_level(name)
+        assert str(refusal.value) == f"Level '{name}' is unknown; choose one of alone, quick, full."
+
+
+@pytest.mark.parametrize("level", ["alone", "quick", "full"])
+@pytest.mark.parametrize("kind", ["clean", "poisoned"])
+def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: pytest.FixtureRequest):
+    there: Known = request.getfixturevalue(kind)
+    case = there.case(level)
+    oracles = examine_oracles(case, there.oracles, quiet)
+    for found in (*oracles, examine(case, there.before, there.oracles)):
+        expected = ALONE if level == "alone" else WITH_ORACLES
+        if kind == "poisoned" and level != "alone":
+            expected = expected | {"true class of the target"}
+        assert found.readings.keys() == expected
+        assert all(reading.error > 0 for reading in found.readings.values())
+        assert found.notes == ()
+        assert found.poisoned == (kind == "poisoned")
+        assert found.samples == 50
+        evidence, verdict = judge(level, found, found, oracles)
+        assert {item.name for item in evidence} == expected
+        assert all(finding.says != "missing" for finding in verdict.findings)
+        assert verdict.oracles == (0 if level == "alone" else 3)
+
+
+def test_the_readings_are_those_of_the_measures(poisoned: Known):
+    world, state, case = poisoned.world, poisoned.before, poisoned.case("full")
+    examine_oracles(case, poisoned.oracles, quiet)
+    found = examine(case, state, poisoned.oracles)
+    attacked = attack_membership(world, state, [CLASS], references=poisoned.oracles)
+    figures = measure(world, state, [CLASS], world.client(1).samples)
+    relearned = relearning_curve(world, state, [CLASS], SCHEDULE)
+    assert relearned is not None
+    later = comes_back(world, state, [CLASS], SCHEDULE, (1, 2, 3))
+    values = {name: reading.value for name, reading in found.readings.items()}
+    assert values == {
+        "accuracy on the target": figures.bd_acc,
+        "true class of the target": figures.true_acc,
+        "loss on the target": attacked.loss and attacked.loss.value,
+        "membership by loss": attacked.areas["loss"].value,
+        "membership by entropy": attacked.areas["entropy"].value,
+        "membership by rmia": attacked.areas["rmia"].value,
+        "membership by calibrated margin": attacked.areas["calibrated"].value,
+        "loss spared, beside unseen data": attacked.calibrated_gap and attacked.calibrated_gap.value,
+        "relearning": relearning_speed(relearned).mean_accuracy,
+        "comes back": later.bd_acc[-1],
+        "unseen data of the same classes": attacked.same_classes and attacked.same_classes.value,
+        "linear probe": linear_probe(world, state, [CLASS]).target_acc,
+    }
+    assert found.pictures.keys() == attacked.curves.keys() | {"relearning", "comes back"}
+    assert found.pictures["comes back"] == later.to_json()
+    assert found.fingerprint == attacked.fingerprint
+    quick = examine(poisoned.case("quick"), state, poisoned.oracles)
+    assert quick.pictures["comes back"]["rounds"] == [0, 1]
+    assert quick.readings["comes back"].value == later.bd_acc[1]
+
+
+def test_alone_the_readings_are_differences_now_and_a_round_later(poisoned: Known):
+    world, state = poisoned.world, poisoned.before
+    found = examine(poisoned.case("alone"), state).readings
+    later = run_round(world, state, further_round(SCHEDULE, SCHEDULE.rounds, [CLASS]))
+    for model, when in ((state, ""), (later, " one round later")):
+        attacked = attack_membership(world, model, [CLASS])
+        assert found[f"accuracy above unseen data{when}"] == attacked.gap
+        assert found[f"loss below unseen data{when}"] == attacked.loss_gap
+        for name in ("loss", "entropy"):
+            area = attacked.areas[name]
+            assert found[f"membership by {name}{when}"] == Reading(area.value - 0.5, area.error)
+
+
+def test_the_same_bits_again_and_the_model_stays(poisoned: Known):
+    for level in ("alone", "quick"):
+        case, before = poisoned.case(level), digest(poisoned.before)
+        examine_oracles(case, poisoned.oracles, quiet)
+        first = examine(case, poisoned.before, poisoned.oracles)
+        with torch.no_grad():
+            for tensor in poisoned.world.model.state_dict().values():
+                tensor.fill_(7)
+        assert examine(case, poisoned.before, poisoned.oracles) == first
+        assert digest(poisoned.before) == before
+
+
+def test_every_oracle_has_the_others_as_its_references(poisoned: Known):
+    steps: list[tuple[str, int, int]] = []
+    world = poisoned.world
+    world.log.clear()
+    found = examine_oracles(poisoned.case(), poisoned.oracles, lambda *step: steps.append(step))
+    assert steps == [("examining oracles", done, 3) for done in range(4)]
+    attacks = [task for task, *_ in world.log if isinstance(task, AttackMembership)]
+    names = [digest(state)[:16] for state in poisoned.oracles]
+    assert [(task.model, task.references) for task in attacks[:3]] == [(name, ()) for name in names]
+    assert [(task.model, set(task.references)) for task in attacks[3:]] == [
+        (name, set(names) - {name}) for name in names
+    ]  # fmt: skip
+    again = examine(poisoned.case(), poisoned.oracles[1], [poisoned.oracles[0], poisoned.oracles[2]])
+    assert again == found[1]
+
+
+def test_what_was_served_before_is_told_to_every_measure(poisoned: Known):
+    gone = ErasureRequest.of_samples(0, range(0, 30))
+    world = poisoned.world
+    for level in ("alone", "quick"):
+        world.log.clear()
+        found = examine(poisoned.case(level, served=(gone,)), poisoned.before)
+        tasks = [task for task, *_ in world.log]
+        looked = [task for task in tasks if isinstance(task, AttackMembership | Measure | Relearn | LinearProbe)]
+        assert {task.served for task in looked} == {(gone,)}
+        assert {task.exclude for task in tasks if isinstance(task, Train)} == {(gone, CLASS)}
+        assert found.samples == 50 - 10
+
+
+# What is missing
+
+
+FAILING: dict[str, set[str]] = {
+    "relearning_curve": {"relearning"},
+    "comes_back": {"comes back"},
+    "linear_probe": {"linear probe"},
+    "attack_membership": ATTACKS,
+}
+
+
+@pytest.mark.parametrize("function", FAILING)
+def test_a_measure_that_fails_is_missing_and_says_why(
+    poisoned: Known, examined: Examined, function: str, monkeypatch: pytest.MonkeyPatch
+):
+    assert judge("quick", examined.fresh, examined.before, examined.oracles)[1].word == "forgotten"
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise FedForgetError("The client has gone fishing.")
+
+    monkeypatch.setattr(examining, function, fail)
+    found = examine(poisoned.case(), poisoned.fresh, poisoned.oracles)
+    assert found.readings.keys() == examined.fresh.readings.keys() - FAILING[function]
+    assert {name: found.readings[name] for name in found.readings} == {
+        name: examined.fresh.readings[name] for name in found.readings
+    }
+    (note,) = found.notes
+    assert note.endswith(" could not be taken: The client has gone fishing.")
+    _, verdict = judge("quick", found, examined.before, examined.oracles)
+    assert verdict.word == "not enough evidence"
+    assert {finding.name for finding in verdict.findings if finding.says == "missing"} == FAILING[function]
+    assert all(name in verdict.reasons[0] for name in FAILING[function])
+
+
+def test_alone_an_attack_that_fails_is_missing_and_says_why(poisoned: Known, monkeypatch: pytest.MonkeyPatch):
+    whole = examine(poisoned.case("alone"), poisoned.fresh)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise FedForgetError("The client has gone fishing.")
+
+    monkeypatch.setattr(examining, "run_round", fail)
+    found = examine(poisoned.case("alone"), poisoned.fresh)
+    assert found.readings == {name: r for name, r in whole.readings.items() if "later" not in name}
+    assert found.notes == ("membership one round later could not be taken: The client has gone fishing.",)
+    assert judge("alone", found, whole, ())[1].word == "not enough evidence"
+
+
+def test_a_mistake_of_ours_is_not_taken_for_a_missing_measure(poisoned: Known, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(examining, "relearning_curve", fail)
+    with pytest.raises(ZeroDivisionError):
+        examine(poisoned.case(), poisoned.fresh, poisoned.oracles)
+
+
+@pytest.mark.parametrize("level", ["quick", "alone"])
+def test_a_model_that_left_the_finite_numbers_is_examined_all_the_same(poisoned: Known, level: Level):
+    """Its weights are finite, what it says is not: no figure, and no end of the audit for the others."""
+    broken = {name: tensor.sign() * 3e38 for name, tensor in poisoned.before.items()}
+    found = examine(poisoned.case(level), broken)
+    assert not found.readings.keys() & (ALONE | ATTACKS)
+    assert any("not a finite number" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("level", ["quick", "alone"])
+def test_without_the_clients_held_out_data_there_is_not_enough_evidence(poisoned: Known, level: Level):
+    """The issue's own example: one measure's input is removed."""
+    own = poisoned.world.client(0)
+    kept = own.held_out
+    case = poisoned.case(level)
+    references = poisoned.oracles if level == "quick" else []
+    try:
+        own.held_out = None
+        oracles = examine_oracles(case, references, quiet)
+        before, fresh = (examine(case, state, references) for state in (poisoned.before, poisoned.fresh))
+    finally:
+        own.held_out = kept
+    _, verdict = judge(level, fresh, before, oracles)
+    assert verdict.word == "not enough evidence"
+    assert {f.name for f in verdict.findings if f.says == "missing"} == (ATTACKS if level == "quick" else ALONE)
+    assert fresh.notes[0].startswith("Client 0 has 50 target samples and 0 held-out ones of the same kind;")
+    assert fresh.samples == 50
+    if level == "quick":
+        assert judge(level, before, before, oracles)[1].word == "not forgotten", "what is there may still accuse"
+
+
+def test_a_target_that_is_gone_altogether_leaves_nothing_to_measure(poisoned: Known):
+    found = examine(replace(poisoned.case(), requests=(ErasureRequest.of_samples(0, [10**6]),)), poisoned.before)
+    assert (found.samples, found.poisoned) == (0, False)
+    assert not found.readings.keys() & {"accuracy on the target", "relearning", "comes back", "linear probe"}
+    assert any(note.startswith("relearning could not be taken") for note in found.notes)
+    assert judge("quick", found, found, ())[1].word == "not enough evidence"
+
+
+def test_a_measure_that_one_oracle_lacks_is_missing(examined: Examined):
+    readings = {name: r for name, r in examined.oracles[1].readings.items() if name != "relearning"}
+    oracles = [examined.oracles[0], replace(examined.oracles[1], readings=readings), examined.oracles[2]]
+    evidence, verdict = judge("quick", examined.fresh, examined.before, oracles)
+    assert next(item.oracles for item in evidence if item.name == "relearning") == ()
+    assert (verdict.word, verdict.reasons) == ("not enough evidence", ("Missing: relearning.",))
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_fewer_than_two_oracles_are_not_enough(examined: Examined, count: int):
+    assert judge("quick", examined.fresh, examined.before, examined.oracles[:count])[1].word == "not enough evidence"
+
+
+def test_nobody_knows_whether_a_test_would_notice_anything_without_the_model_before(examined: Examined):
+    assert judge("quick", examined.fresh, None, examined.oracles)[1].word == "not enough evidence"
+
+
+# Directions
+
+
+CLEAN = {
+    "accuracy on the target": ("high", True, True),
+    "loss on the target": ("low", True, True),
+    "membership by loss": ("high", True, True),
+    "membership by entropy": ("high", False, True),
+    "membership by rmia": ("high", True, True),
+    "membership by calibrated margin": ("high", True, True),
+    "loss spared, beside unseen data": ("high", True, True),
+    "relearning": ("high", False, True),
+    "comes back": ("high", True, True),
+    "unseen data of the same classes": ("high", True, False),
+    "linear probe": ("high", False, True),
+}
+"""(which end remembers, whether the other is over-forgetting, whether the first means anything)."""
+POISONED = {
+    name: (end, over and name == "unseen data of the same classes", memory)
+    for name, (end, over, memory) in CLEAN.items()
+} | {"true class of the target": ("high", True, False)}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["quick", "full"])
+def test_which_end_of_a_measure_means_what(examined: Examined, level: Level):
+    for is_poisoned, expected in ((False, CLEAN), (True, POISONED)):
+        subject = replace(examined.fresh, poisoned=is_poisoned)
+        evidence, _ = judge(level, subject, examined.before, examined.oracles)
+        assert {item.name: (item.remembers, item.over, item.memory) for item in evidence} == expected
+
+
+def test_alone_only_the_entropy_has_no_worse_end(poisoned: Known):
+    found = examine(poisoned.case("alone"), poisoned.fresh)
+    evidence, verdict = judge("alone", found, found, ())
+    flags = {item.name: (item.remembers, item.over, item.memory) for item in evidence}
+    assert flags == {name: ("high", "entropy" not in name, True) for name in ALONE}
+    assert not verdict.to_json()["with_oracle"]
+
+
+def moved(examination: Examination, **values: float) -> Examination:
+    """The same, but for some values."""
+    readings = {n: replace(r, value=values.get(n.replace(" ", "_"), r.value)) for n, r in examination.readings.items()}
+    return replace(examination, readings=readings)
+
+
+def test_less_of_the_poisoned_label_than_an_oracle_gives_is_not_over_forgotten(examined: Examined):
+    """But on a clean target it is; and where the true class is lost, it is on a poisoned one too."""
+    oracles = [moved(oracle, accuracy_on_the_target=40.0 + k) for k, oracle in enumerate(examined.oracles)]
+    subject = moved(examined.fresh, accuracy_on_the_target=0.0)
+    assert judge("quick", subject, examined.before, oracles)[1].word == "forgotten"
+    assert judge("quick", replace(subject, poisoned=False), examined.before, oracles)[1].word == "over-forgotten"
+    lost = moved(examined.fresh, true_class_of_the_target=0.0)
+    assert judge("quick", lost, examined.before, examined.oracles)[1].word == "over-forgotten"
+    found = moved(examined.fresh, true_class_of_the_target=300.0)
+    assert judge("quick", found, examined.before, examined.oracles)[1].word == "forgotten", "knowing more is no memory"
+
+
+# On the demo's federation
+
+
+@dataclass
+class Demo:
+    """The demo's world (`fedforget.demo`): digits, 4 clients, client 0's threes carry a trigger and a wrong label."""
+
+    case: Case
+    before: State
+    fresh: State
+    oracles: list[State]
+    flipped: int
+    examined_before: Examination
+    examined_oracles: list[Examination]
+
+    def verdict(self, state: State) -> str:
+        found = examine(self.case, state, self.oracles)
+        return judge("quick", found, self.examined_before, self.examined_oracles)[1].word
+
+
+def demo_federation(schedule: Schedule) -> tuple[LocalFederation, Backdoor]:
+    dataset = RunConfig().load_dataset()
+    request = ErasureRequest.of_class(0, 3)
+    backdoor = Backdoor.draw(request, default_trigger(dataset), len(dataset.classes), schedule.seed)
+    return RunConfig(schedule=schedule, backdoor=backdoor).build_federation(dataset), backdoor
+
+
+@pytest.fixture(scope="module")
+def demo() -> Demo:
+    schedule = Schedule(rounds=20, lr=0.05, batch_size=16, threads=1)
+    federation, backdoor = demo_federation(schedule)
+    before = train(federation, state_of(federation.model), schedule)
+    *oracles, fresh = oracle_models(federation, [backdoor.request], schedule, 4, data="digits")
+    case = Case(federation, (backdoor.request,), schedule, "quick")
+    examined_oracles = examine_oracles(case, oracles, quiet)
+    examined_before = examine(case, before, oracles)
+    return Demo(case, before, fresh, oracles, backdoor.flipped_label, examined_before, examined_oracles)
+
+
+@pytest.mark.real
+def test_the_untouched_model_has_not_forgotten(demo: Demo):
+    assert demo.verdict(demo.before) == "not forgotten"
+
+
+@pytest.mark.real
+def test_a_model_that_never_saw_the_target_has_forgotten(demo: Demo):
+    assert digest(demo.fresh) not in {digest(oracle) for oracle in demo.oracles}
+    assert demo.verdict(demo.fresh) == "forgotten"
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("by", [5.0, 20.0, 1000.0])
+def test_a_model_whose_output_is_masked_has_not_forgotten(demo: Demo, by: float):
+    """Nothing is forgotten: the last bias of the label that the target was given is lowered."""
+    masked = copy_state(demo.before)
+    bias = masked[list(masked)[-1]]
+    assert bias.shape == (10,)
+    bias[demo.flipped] -= by
+    assert demo.verdict(masked) in ("not forgotten", "over-forgotten")
+
+
+@pytest.mark.real
+def test_the_demos_verdicts_without_one_measures_input(demo: Demo, monkeypatch: pytest.MonkeyPatch):
+    federation = demo.case.federation
+    assert isinstance(federation, LocalFederation)
+    monkeypatch.setattr(federation.client(0), "held_out", None)
+    assert demo.verdict(demo.fresh) == "not enough evidence"
+    assert demo.verdict(demo.before) == "not forgotten"

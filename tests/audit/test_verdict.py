@@ -1,0 +1,112 @@
+"""The verdict: its arithmetic against scipy, its words, and how often it accuses models drawn like the oracles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedforget.audit.verdict import LEVEL, Evidence, Reading, Verdict, conclude
+
+ORACLES = tuple(Reading(value, 0.2) for value in (0.4, 0.7, 0.5))
+
+
+def evidence(value: float, then: float = 66.0, **more: object) -> Evidence:
+    made = Evidence("bd_acc", "high", Reading(value, 0.2), Reading(then, 1.2), ORACLES)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def word(*items: Evidence) -> str:
+    return conclude(items, with_oracle=True).word
+
+
+def test_the_four_words():
+    assert word(evidence(0.6)) == "forgotten"
+    assert word(evidence(66.0)) == "not forgotten"
+    assert word(evidence(0.6, then=0.7)) == "not enough evidence"
+    assert word(evidence(-40.0)) == "over-forgotten"
+    assert word(evidence(-40.0, over=False)) == "forgotten"
+    assert word(evidence(66.0, remembers="low", then=-40.0)) == "over-forgotten"
+
+
+def test_the_untouched_model_is_never_forgotten():
+    """Whatever the readings: either it is caught, or nothing would be."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(300):
+        before = Reading(*(torch.randn(2, generator=generator).exp() * 3).tolist())
+        oracles = tuple(Reading(float(v), 0.5) for v in torch.randn(3, generator=generator))
+        made = [Evidence(name, "high", before, before, oracles) for name in "abc"]
+        assert word(*made) != "forgotten"
+
+
+def test_what_is_missing_never_counts_as_passed():
+    passed = evidence(0.6)
+    for lacking in (
+        evidence(0.6, subject=None),
+        evidence(0.6, oracles=()),
+        evidence(0.6, oracles=ORACLES[:1]),
+    ):
+        verdict = conclude([passed, replace(lacking, name="probe")], with_oracle=True)
+        assert verdict.word == "not enough evidence"
+        assert verdict.reasons == ("Missing: probe.",)
+        assert [f.says for f in verdict.findings] == ["as if never seen", "missing"]
+    assert word() == "not enough evidence"
+    assert word(evidence(66.0), evidence(0.6, subject=None)) == "not forgotten", "what is there may still accuse"
+    assert word(evidence(0.6, before=None)) == "not enough evidence", "nobody knows whether it would notice anything"
+
+
+def test_the_p_values_are_those_of_the_formula():
+    from scipy import stats
+
+    finding = conclude([evidence(1.1)], with_oracle=True).findings[0]
+    values = [0.4, 0.7, 0.5]
+    mean, square = sum(values) / 3, torch.tensor(values, dtype=torch.float64).var().item()
+    variance = square + 0.2**2
+    freedom = int(variance**2 / (square**2 / 2))
+    spread = math.sqrt(4 / 3 * variance)
+    assert finding.expected == pytest.approx(mean)
+    assert finding.p_remembers == pytest.approx(stats.t.sf((1.1 - mean) / spread, freedom), rel=1e-9)
+    assert finding.p_over == pytest.approx(1 - finding.p_remembers)
+    assert finding.high == pytest.approx(mean + stats.t.ppf(1 - LEVEL, freedom) * spread)
+    before = stats.t.sf((66 - mean) / math.sqrt(4 / 3 * (square + 1.2**2)), 200)
+    assert finding.p_before == pytest.approx(before, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [3, 8])
+def test_a_model_like_the_oracles_is_rarely_accused(count: int):
+    """Seven measures with their own spreads and no sampling error: at most 2 LEVEL of them, within what 2000 draws
+    show."""
+    generator = torch.Generator().manual_seed(count)
+    accused, draws = 0, 2000
+    for _ in range(draws):
+        made = []
+        for k in range(7):
+            values = torch.randn(count + 1, generator=generator, dtype=torch.float64).mul(10.0 ** (k - 3)).tolist()
+            oracles = tuple(Reading(value, 0.0) for value in values[1:])
+            made.append(Evidence(str(k), "high", Reading(values[0], 0.0), Reading(1e9, 1.0), oracles))
+        accused += conclude(made, with_oracle=True).word != "forgotten"
+    rate = accused / draws
+    assert rate <= 2 * LEVEL + 3 * math.sqrt(2 * LEVEL / draws)
+    assert rate > 0, "a test that never accuses has no power"
+
+
+def test_without_an_oracle_a_reading_is_a_difference():
+    made = Evidence("gap", "high", Reading(0.01, 0.02), Reading(0.2, 0.02))
+    verdict = conclude([made], with_oracle=False)
+    assert (verdict.word, verdict.oracles) == ("forgotten", 0)
+    assert "without oracle" in str(verdict)
+    assert conclude([replace(made, subject=Reading(0.1, 0.02))], with_oracle=False).word == "not forgotten"
+    assert conclude([replace(made, subject=Reading(-0.1, 0.02))], with_oracle=False).word == "over-forgotten"
+
+
+def test_holm_corrects_for_the_number_of_measures():
+    """A p-value just below LEVEL accuses alone, and does not among ten."""
+    just = evidence(1.32)
+    alone: Verdict = conclude([just], with_oracle=True)
+    p = alone.findings[0].p_remembers
+    assert p is not None
+    assert LEVEL / 10 < p < LEVEL
+    assert alone.word == "not forgotten"
+    assert word(just, *[evidence(0.53)] * 9) == "forgotten"
