@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedforget.audit.examine import ALONE
 from fedforget.audit.membership import RANGE
 from fedforget.audit.verdict import LEVEL
 from fedforget.report import AFTER, BEFORE, DASH, GRID, RETRAIN, Chart, Row, blank_figure, inline_svg, percent
@@ -55,7 +54,7 @@ class Judged:
 
     @property
     def with_oracle(self) -> bool:
-        return against_oracles(self.row["verdict"])
+        return bool(self.row["verdict"]["with_oracle"])
 
     @property
     def command(self) -> str:
@@ -99,14 +98,7 @@ def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
 
 
 def compared_with(verdict: Mapping[str, Any]) -> str:
-    if not against_oracles(verdict):
-        return "without oracle"
-    return f"against {verdict['oracles']} oracles" if verdict["oracles"] else "against oracles"
-
-
-def against_oracles(verdict: Mapping[str, Any]) -> bool:
-    """Its measures tell, too: a verdict counts no oracle where a measure is missing on all of them."""
-    return verdict["with_oracle"] or all(finding["name"] != ALONE[0] for finding in verdict["findings"])
+    return f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
 
 
 def sentence(text: str) -> str:
@@ -114,7 +106,7 @@ def sentence(text: str) -> str:
 
 
 def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured:
-    name, oracle = finding["name"], against_oracles(verdict)
+    name, oracle = finding["name"], verdict["with_oracle"]
     unit, bounds, shown = scale_of(name, oracle)
     low, high = (None if v is None else min(max(v, bounds[0]), bounds[1]) for v in (finding["low"], finding["high"]))
     told = {
@@ -257,7 +249,7 @@ def draw_roc(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str)
     axes.set_xlabel("others called members")
     axes.set_ylabel("target found")
     finding: Mapping[str, Any] = next((f for f in verdict["findings"] if f["name"] == ATTACKS[attack]), {})
-    start = 0.0 if against_oracles(verdict) else 0.5  # without oracle the finding is the area above guessing
+    start = 0.0 if verdict["with_oracle"] else 0.5  # without oracle the finding is the area above guessing
     areas = [number(None if v is None else v + start, ".3f") for v in map(finding.get, ("value", "before", "expected"))]
     compared = f", oracles {areas[2]}" if oracles else ""
     words = f"ROC of the {attack} attack, area after {areas[0]}, before {areas[1]}{compared}; 0.5 is guessing."
@@ -268,7 +260,7 @@ def draw_relearning(pictures: Mapping[str, Any], verdict: Mapping[str, Any], nam
     """How fast the models learn the target again, each oracle a line of its own."""
     after, before, oracles = models_of(pictures, "relearning")
     if not after:
-        if not against_oracles(verdict):
+        if not verdict["with_oracle"]:
             return "No relearning curve: it means nothing without an oracle's; the levels quick and full have both."
         return "No relearning curve: it could not be taken."
     figure, (axes,) = blank_figure(WIDTH, [2.3])

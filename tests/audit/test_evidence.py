@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,14 @@ def test_a_verdict_that_does_not_follow_is_noticed_even_with_a_right_checksum(fi
     write_evidence(file, values)
     with pytest.raises(InputError, match=r"does not follow from its readings, which say: forgotten"):
         read_evidence(file)
+
+
+def test_evidence_with_a_measure_missing_is_as_good_a_file(file: Path):
+    """Its verdict is that there is not enough; it was still made against oracles."""
+    readings = [READINGS[0], replace(READINGS[1], subject=None, oracles=())]
+    write_evidence(file, record("model.safetensors", "0", readings))
+    found = read_evidence(file)["verdict"]
+    assert (found["word"], found["with_oracle"], found["oracles"]) == ("not enough evidence", True, 2)
 
 
 def test_another_schema_is_refused(file: Path):

@@ -2,7 +2,7 @@
 what happened.
 
 Each story is a deployment of its own with TLS and node keys, and most of it is waiting: Flower takes up to a minute to
-notice that a node is dead. So two of them run at a time."""
+notice that a node is dead. So three of them run at a time."""
 
 from __future__ import annotations
 
@@ -191,9 +191,9 @@ STORIES: tuple[Story, ...] = (nodes_die, the_superlink_dies, a_node_sends_nan, a
 def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Story, Future[None]]]:
-    """The stories of the tests that were chosen, two at a time."""
+    """The stories of the tests that were chosen, three at a time."""
     chosen = {item.callspec.params["story"] for item in request.session.items if "told" in item.fixturenames}
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         yield {
             story: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in STORIES if story in chosen
         }

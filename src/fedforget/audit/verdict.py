@@ -83,17 +83,18 @@ class Verdict:
     """The word, with or without oracle, and why."""
 
     word: Word
+    with_oracle: bool
     oracles: int
     reasons: tuple[str, ...]
     would_change: str
     findings: tuple[Finding, ...]
 
     def __str__(self) -> str:
-        how = f"against {self.oracles} oracles" if self.oracles else "without oracle"
+        how = f"against {self.oracles} oracles" if self.with_oracle else "without oracle"
         return f"{self.word} ({how}): {self.reasons[0]}"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self) | {"with_oracle": bool(self.oracles)}
+        return asdict(self)
 
 
 def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
@@ -103,10 +104,10 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
     over = _holm([t.over for t in tests])
     noticed = _holm([t.before for t in tests])
     findings = tuple(_finding(e, test, r, o) for e, test, r, o in zip(evidence, tests, remembers, over, strict=True))
-    count = min((len(e.oracles) for e in evidence), default=0) if with_oracle else 0
+    count = max((len(e.oracles) for e in evidence), default=0) if with_oracle else 0
 
     def verdict(word: Word, reasons: list[str], would_change: str) -> Verdict:
-        return Verdict(word, count, tuple(reasons), would_change, findings)
+        return Verdict(word, with_oracle, count, tuple(reasons), would_change, findings)
 
     told = [_reason(f, with_oracle) for f in findings if f.says == "remembers"]
     if told:
@@ -123,7 +124,7 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
         return verdict("not enough evidence", [why], "more target or held-out samples, more oracles, a stronger attack")
     caught = [f.name for f, seen in zip(findings, noticed, strict=True) if seen]
     why = f"No measure tells it from {'an oracle' if with_oracle else 'data never seen'}, and {caught[0]} would have."
-    return verdict("forgotten", [why], f"any of {', '.join(f.name for f in findings)} beyond its interval")
+    return verdict("forgotten", [why], f"any of {', '.join(f.name for f in findings)} clearly beyond its interval")
 
 
 @dataclass(frozen=True)
