@@ -266,6 +266,26 @@ def test_amnesia_and_forgetting_share_one_sketch(monkeypatch: pytest.MonkeyPatch
     assert apart.cost.gradient_evaluations == shared.cost.gradient_evaluations + size.retained
 
 
+def test_no_gradient_moves_the_weights_further_than_ten_step_lengths(monkeypatch: pytest.MonkeyPatch):
+    """Where tr F comes out small, the learning rate is high; a learning rate that somebody names has no limit."""
+    seen: list[tuple[float, float]] = []
+
+    class Watched(forgetting.SGD):
+        def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float, longest: float) -> None:
+            seen.append((lr, longest))
+            super().__init__(parameters, lr, momentum, longest)
+
+    monkeypatch.setattr(forgetting, "SGD", Watched)
+    result = serve(*make())
+    length = float(result.settings.for_network(1).step_length)
+    (amnesia, amnesia_longest), (lr, longest) = seen
+    assert lr * longest == pytest.approx(10 * length)
+    assert amnesia * amnesia_longest == pytest.approx(10 * length / 2)
+    seen.clear()
+    serve(*make(), lr=0.01)
+    assert {longest for _, longest in seen} == {math.inf}
+
+
 def test_a_kept_sketch_of_another_model_is_not_used(monkeypatch: pytest.MonkeyPatch):
     federation, before = make()
     built = []

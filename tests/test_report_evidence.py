@@ -119,10 +119,10 @@ def drawn(text: str) -> int:
 @pytest.mark.parametrize(
     ("evidence", "with_oracle", "tone", "lead"),
     [
-        (with_oracles(), True, "forgot", "Forgotten (against 2 oracles): No measure tells it from an oracle, and"),
-        (with_oracles(60.0), True, "kept", "Not forgotten (against 2 oracles): Accuracy on the target is 60, an"),
+        (with_oracles(), True, "forgot", "Forgotten (against 3 oracles): No measure tells it from an oracle, and"),
+        (with_oracles(60.0), True, "kept", "Not forgotten (against 3 oracles): Accuracy on the target is 60, an"),
         (without_oracle(-60.0), False, "beyond", "Over-forgotten (without oracle): Accuracy above unseen data is -60"),
-        (with_oracles(None), True, "unclear", "Not enough evidence (against 2 oracles): Missing: accuracy on the"),
+        (with_oracles(None), True, "unclear", "Not enough evidence (against 3 oracles): Missing: accuracy on the"),
     ],
 )  # fmt: skip
 def test_the_verdict_leads_and_the_figures_follow(
@@ -155,7 +155,7 @@ def test_the_evidence_stands_behind_the_figures(page: Page, tmp_path: Path) -> N
     order.insert(order.index("figures") + 1, "evidence")
     assert re.findall(r'<section id="(\w+)"', text) == order
     said = words(text, "evidence")
-    assert "FedAF (recommended): forgotten , against 2 oracles" in said
+    assert "FedAF (recommended): forgotten , against 3 oracles" in said
     assert "What would change it: any of accuracy on the target, membership by calibrated margin" in said
     accuracy, area, loss = conclude(with_oracles(), with_oracle=True).findings
     assert max(accuracy.low or 0, loss.low or 0) < 0, "clipped"
@@ -277,7 +277,7 @@ def test_a_value_outside_its_interval_that_accuses_nobody_says_why() -> None:
 def test_oracles_that_could_not_be_measured_are_not_no_oracles(page: Page) -> None:
     evidence = [*with_oracles(), reading("linear probe", 0.0, 90.0, [])]
     text = page(evidence)
-    assert words(text, "summary").startswith("Not enough evidence (against oracles): Missing: linear probe.")
+    assert words(text, "summary").startswith("Not enough evidence (against 3 oracles): Missing: linear probe.")
     assert cells(text)[-1] == ["linear probe", "0.0 %", "90.0 %", "–", "missing"]
 
 
