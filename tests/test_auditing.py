@@ -250,7 +250,6 @@ def test_the_second_request_is_judged_without_what_the_first_took(run: Path, ask
     assert record["notes"] == []
 
 
-@pytest.mark.xfail(raises=InputError, reason="verdict.Verdict.to_json takes with_oracle from the scarcest measure")
 def test_evidence_in_which_no_oracle_has_a_measure_is_accepted(run: Path):
     """So few samples that there are neither attacks nor a linear probe, of any model."""
     own = CONFIG.build_federation(CONFIG.load_dataset()).client(1).samples

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fedforget import auditing, pipeline, runs
+from fedforget import auditing, demo, pipeline, runs
 from fedforget.auditing import audit_run
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.demo import demo_run
@@ -621,7 +621,7 @@ def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     def short(**values: Any) -> Schedule:
         return replace(Schedule(**values), rounds=3, threads=1)
 
-    monkeypatch.setattr(pipeline, "Schedule", short)
+    monkeypatch.setattr(demo, "Schedule", short)
     lines: list[str] = []
     with pytest.raises(Stop):
         demo_run(tmp_path / "demo", progress=stop_at("training", 6), say=lines.append)

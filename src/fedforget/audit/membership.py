@@ -30,7 +30,6 @@ from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import target_positions
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest
 
@@ -75,7 +74,7 @@ class AttackMembership(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         network = client.load(state)
-        target = client.samples.select(target_positions(client, self.requests, self.served))
+        target = client.samples.select(client.target(self.requests, self.served))
         outside = same_kind(target, client.held_out or target.select(torch.zeros(0, dtype=torch.int64)))
         numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": _fingerprint(target.ids)}
         if min(len(target), len(outside)) < FEWEST:

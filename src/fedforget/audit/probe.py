@@ -34,7 +34,6 @@ from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import target_positions
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
@@ -68,7 +67,7 @@ class LinearProbe(Task):
                 raise InputError(f"Probe setting '{name}' is {getattr(self, name)}, but it must be above 0.")
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = target_positions(client, self.requests, self.served)
+        target = client.target(self.requests, self.served)
         target = self._shuffled(target, client, "target")[: self.most]
         retained = client.positions((*self.served, *self.requests))[1]
         retained = self._shuffled(retained, client, "retained")[: len(target)]

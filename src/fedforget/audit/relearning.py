@@ -36,7 +36,6 @@ from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import target_positions
 from fedforget.params import copy_state
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
@@ -76,7 +75,7 @@ class Relearn(Task):
                 raise InputError(f"Relearning setting '{name}' is {getattr(self, name)}, but it must be 1 or larger.")
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = client.samples.select(target_positions(client, self.requests, self.served))
+        target = client.samples.select(client.target(self.requests, self.served))
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         model = client.load(state)
         optimiser = SGD(model.parameters(), self.lr, self.momentum)

@@ -52,6 +52,11 @@ class Client:
         gone &= ~target_mask(being_forgotten, self.index, self.samples)
         return mask.nonzero().squeeze(1), (~(mask | gone)).nonzero().squeeze(1)
 
+    def target(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest] = ()) -> Tensor:
+        """Where R lies, without what was `served` before: that is forgotten already."""
+        target, withdrawn = self.positions(requests)[0], self.positions(served)[0]
+        return target[~torch.isin(target, withdrawn)]
+
     def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
         """(R, D') themselves, copied."""
         target, retained = self.positions(requests)

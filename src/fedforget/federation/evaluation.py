@@ -115,7 +115,7 @@ def evaluate(
 def measure_at_client(task: Measure, state: Mapping[str, Tensor], client: Client) -> Reply:
     """The client's own target and retained data, as counts."""
     model = client.load(state)
-    target = client.samples.select(client.positions(task.requests)[0])
+    target = client.samples.select(client.target(task.requests, task.served))
     retained = client.samples.select(client.positions((*task.served, *task.requests))[1])
     numbers: dict[str, float] = {}
     for name, samples in (("target", target), ("retained", retained)):

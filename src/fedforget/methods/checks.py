@@ -7,11 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.client import Client
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Reply
 from fedforget.params import State, first_non_finite
@@ -37,12 +33,6 @@ def check_targets(federation: Federation, requests: Sequence[ErasureRequest], se
     for client in sorted({request.client for request in requests}):
         if client in before and after[client].target == before[client].target:
             raise InputError(f"Client {client} withdrew all of that before; there is nothing left to forget.")
-
-
-def target_positions(client: Client, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> Tensor:
-    """Where R lies among the client's samples, without what it withdrew before."""
-    target, withdrawn = client.positions(requests)[0], client.positions(served)[0]
-    return target[~torch.isin(target, withdrawn)]
 
 
 def finite(reply: Reply, method: str) -> State:

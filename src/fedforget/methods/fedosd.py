@@ -30,7 +30,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import check_numbers, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite
 from fedforget.params import State, copy_state, flatten, slices, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
@@ -158,7 +158,7 @@ class MeanGradient(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         if self.of == "target":
-            positions = target_positions(client, self.requests, self.served)
+            positions = client.target(self.requests, self.served)
         else:
             positions = client.positions((*self.served, *self.requests))[1]
         limit = self.settings.samples

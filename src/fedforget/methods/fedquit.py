@@ -23,7 +23,7 @@ from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.rounds import Schedule, recover
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite
 from fedforget.methods.fedaf.memory_generator import suppress
 from fedforget.params import State, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -86,7 +86,7 @@ class Distil(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         settings, model = self.settings, client.load(state)
-        target = client.samples.select(target_positions(client, self.requests, self.served))
+        target = client.samples.select(client.target(self.requests, self.served))
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         teacher = suppress(predict(model, features, client.normalisation, client.device), labels)
 

@@ -30,7 +30,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, recover
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train
 from fedforget.federation.training import minibatches, set_training_mode, train_at_client
-from fedforget.methods.checks import check_numbers, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite
 from fedforget.models import fresh_copy
 from fedforget.params import State, flatten, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -135,7 +135,7 @@ class Climb(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         settings, name = self.settings, ("pgd", "client", client.index)
-        target = target_positions(client, self.requests, self.served).to(client.device)
+        target = client.target(self.requests, self.served).to(client.device)
         epoch = train_at_client(self.last, state, client, self.requests)
         last = flatten(trainable(client.model))
         model = client.load(state)

@@ -37,7 +37,7 @@ from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, finite, target_positions
+from fedforget.methods.checks import check_numbers, finite
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -139,7 +139,7 @@ class Ascend(Task):
     settings: SGASettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = client.samples.select(target_positions(client, self.requests, self.served))
+        target = client.samples.select(client.target(self.requests, self.served))
         model = client.load({name: tensor for name, tensor in state.items() if name != FISHER_KEY})
         fisher, measured = self._fisher(state, client)
         with seeded_globally(client.device, self.seed, "sga", "client", client.index, "dropout"):
@@ -163,7 +163,7 @@ class Ascend(Task):
             return state[FISHER_KEY].to(client.device), 0.0
         pool = {
             "retained": client.positions((*self.served, *self.requests))[1],
-            "target": target_positions(client, self.requests, self.served),
+            "target": client.target(self.requests, self.served),
             "all": client.positions(self.served, self.requests)[1],
         }[self.settings.fisher_on]
         return fisher_at_client(client, pool, self.settings, self.seed)

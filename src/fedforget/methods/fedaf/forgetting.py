@@ -31,7 +31,6 @@ from fedforget.federation.client import Client
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
-from fedforget.methods.checks import target_positions
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
 from fedforget.methods.fedaf.principal import principal_rows
@@ -86,7 +85,7 @@ class Forget(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         weights = {name: tensor for name, tensor in state.items() if not name.startswith((SKETCH_KEY, TEACHER_KEY))}
-        target = client.samples.select(target_positions(client, self.requests, self.served))
+        target = client.samples.select(client.target(self.requests, self.served))
         if len(target) == 0:
             raise InputError(f"Client {client.index} has nothing to forget: the target is empty.")
         clock = _Clock(client.device)
