@@ -7,6 +7,7 @@ notice that a node is dead. So three of them run at a time."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedforget.data.partition import partition
 from fedforget.federation.aggregation import average
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import train
+from fedforget.flower import APP
 from fedforget.flower.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.slow
 
 REQUEST = ErasureRequest.of_class(0, 3)
 WENT_AWAY = "went away: its node no longer gives Flower a sign of life."
+LOST_TARGET = re.compile(rf"ClientError: Client 0 ({WENT_AWAY}|is not connected\.)")
+"""The second where Flower has noticed before the next task is sent."""
 
 
 def run_config(folder: Path, sites: int, **more: Any) -> dict[str, Any]:
@@ -50,8 +54,11 @@ def results_in(config: dict[str, Any]) -> list[str]:
     return sorted(path.name for path in Path(config["out"]).glob("forgotten/*/*"))
 
 
-def summary_of(config: dict[str, Any]) -> dict[str, Any]:
-    return json.loads((Path(config["out"]) / "summary.json").read_text())
+def finished(here: FragileDeployment, config: dict[str, Any], app: Path = APP) -> dict[str, Any]:
+    """`flwr run` to a good end; its summary."""
+    printed, summary = here.run(config, app), Path(config["out"]) / "summary.json"
+    assert summary.exists(), printed
+    return json.loads(summary.read_text())
 
 
 def withdrawn_by(number: int, here: FragileDeployment) -> list[dict[str, Any]]:
@@ -69,8 +76,8 @@ def nodes_die(folder: Path) -> None:
         here.wait_until(lambda: here.answered(0) == 2, "client 0 has trained")
         here.power_cut("site-0")
         printed = run.end()
-        assert f"Client 2 {WENT_AWAY} The round went on without it." in printed
-        assert f"ClientError: Client 0 {WENT_AWAY}" in printed or "ClientError: Client 0 is not connected." in printed
+        assert f"Client 2 {WENT_AWAY} The round went on without it." in printed, printed
+        assert LOST_TARGET.search(printed), printed
         assert Run(config["out"]).finished
         trained = model_of(config)
         assert results_in(config) == []
@@ -82,14 +89,13 @@ def nodes_die(folder: Path) -> None:
         here.wait_until(lambda: any(here.state_dir(0).glob("kept-*.json")), "client 0 forgets", look_every_s=0.01)
         here.power_cut("site-0")
         printed = run.end()
-        assert f"ClientError: Client 0 {WENT_AWAY}" in printed
+        assert LOST_TARGET.search(printed), printed
         assert model_of(config) == trained
         assert results_in(config) == []
         assert withdrawn_by(0, here) == [REQUEST.to_json()]
 
         here.start_site(0)
-        here.run(config)
-        told = summary_of(config)
+        told = finished(here, config)
 
     settings = AppSettings.read(config)
     federation = settings.run.build_federation(settings.run.load_dataset())
@@ -120,8 +126,7 @@ def the_superlink_dies(folder: Path) -> None:
 
         here.start_server()
         here.start_executor()
-        here.run(config)
-        told = summary_of(config)
+        told = finished(here, config)
         assert told["trained"] == trained
     assert digests_of(told) == in_process(folder / "local", config)
 
@@ -141,8 +146,7 @@ def a_node_sends_nan(folder: Path) -> None:
         assert Run(config["out"]).finished
         assert results_in(config) == ["result.json"], "it says why there is no model"
 
-        here.run(config, app)
-        told = summary_of(config)
+        told = finished(here, config, app)
         assert told["trained"] == trained
     assert digests_of(told) == in_process(folder / "local", config)
 
@@ -163,12 +167,10 @@ def a_node_comes_back(folder: Path) -> None:
     later = run_config(folder, 2, out=str(folder / "server" / "later"))
     later |= {"request-client": -1, "request-class": -1}
     with fragile_deployment(folder, 2) as here:
-        here.run(config)
-        assert list(summary_of(config)["forgotten"]) == ["sga:ewc"]
+        assert list(finished(here, config)["forgotten"]) == ["sga:ewc"]
         here.power_cut("site-0")
         here.start_site(0)
-        here.run(later)
-        trained = summary_of(later)["trained"]
+        trained = finished(here, later)["trained"]
 
     settings = AppSettings.read(later)
     dataset, schedule = settings.run.load_dataset(), settings.run.schedule
