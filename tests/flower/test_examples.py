@@ -102,7 +102,7 @@ def show_forgetting(figures: list[list[float]]) -> None:
         assert sum(now for now, _ in others) > sum(then for _, then in others) - 0.3
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_flwr_run_of_the_app_after(tmp_path: Path):
     with processes(tmp_path / "flower") as flower:
         simulation = flower.start_simulation(4)

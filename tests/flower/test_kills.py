@@ -2,7 +2,7 @@
 what happened.
 
 Each story is a deployment of its own with TLS and node keys, and most of it is waiting: Flower takes up to a minute to
-notice that a node is dead. So three of them run at a time."""
+notice that a node is dead. So they run side by side."""
 
 from __future__ import annotations
 
@@ -131,24 +131,36 @@ def the_superlink_dies(folder: Path) -> None:
     assert digests_of(told) == in_process(folder / "local", config)
 
 
-def a_node_sends_nan(folder: Path) -> None:
-    """In a round of training, and the target in forgetting."""
+def the_target_sends_nan_and_comes_back(folder: Path) -> None:
+    """A NaN in a round of training and one in forgetting stop the run. Then the request is served, its node is killed
+    and started again: what it withdrew stays out of a later run."""
     config = run_config(folder, 2, method="sga")
+    later = run_config(folder, 2, out=str(folder / "server" / "later"))
+    later |= {"request-client": -1, "request-class": -1}
     with fragile_deployment(folder, 2) as here:
         app = make_faulty_app(folder / "app")
         untrained = spoiled(here, config, app, 1, "Train")
         assert not Run(config["out"]).finished
         assert results_in(config) == []
-        settings = AppSettings.read(config)
-        assert untrained == digest(state_of(settings.run.build_model(settings.run.load_dataset())))
-
         trained = spoiled(here, config, app, 0, "Ascend")
         assert Run(config["out"]).finished
         assert results_in(config) == ["result.json"], "it says why there is no model"
 
         told = finished(here, config, app)
         assert told["trained"] == trained
+
+        here.power_cut("site-0")
+        here.start_site(0)
+        trained_later = finished(here, later)["trained"]
+
     assert digests_of(told) == in_process(folder / "local", config)
+    settings = AppSettings.read(later)
+    dataset, schedule = settings.run.load_dataset(), settings.run.schedule
+    model = settings.run.build_model(dataset)
+    assert untrained == digest(state_of(model))
+    parts = partition(settings.run.partition, dataset.train.labels, 2, schedule.seed)
+    without_it = LocalFederation(dataset, parts, model, erased=[REQUEST])
+    assert trained_later == digest(train(without_it, state_of(model), schedule)) != trained
 
 
 def spoiled(here: FragileDeployment, config: dict[str, Any], app: Path, number: int, task: str) -> str:
@@ -156,46 +168,23 @@ def spoiled(here: FragileDeployment, config: dict[str, Any], app: Path, number: 
     note = here.state_dir(number) / "nan"
     note.parent.mkdir(exist_ok=True)
     note.write_text(task)
-    assert f"DivergedError: {task} at client {number} diverged: its '0.weight' is not finite." in here.run(config, app)
+    printed = here.run(config, app)
+    assert f"DivergedError: {task} at client {number} diverged: its '0.weight' is not finite." in printed, printed
     note.unlink()
     return model_of(config)
 
 
-def a_node_comes_back(folder: Path) -> None:
-    """Killed after its request was served, and started again: what it withdrew stays out of a later run."""
-    config = run_config(folder, 2, method="sga")
-    later = run_config(folder, 2, out=str(folder / "server" / "later"))
-    later |= {"request-client": -1, "request-class": -1}
-    with fragile_deployment(folder, 2) as here:
-        assert list(finished(here, config)["forgotten"]) == ["sga:ewc"]
-        here.power_cut("site-0")
-        here.start_site(0)
-        trained = finished(here, later)["trained"]
-
-    settings = AppSettings.read(later)
-    dataset, schedule = settings.run.load_dataset(), settings.run.schedule
-    parts = partition(settings.run.partition, dataset.train.labels, 2, schedule.seed)
-    with_it, without = (
-        digest(train(federation, state_of(federation.model), schedule))
-        for federation in (
-            LocalFederation(dataset, parts, settings.run.build_model(dataset), erased=erased)
-            for erased in ([], [REQUEST])
-        )
-    )
-    assert trained == without != with_it
-
-
 Story = Callable[[Path], None]
-STORIES: tuple[Story, ...] = (nodes_die, the_superlink_dies, a_node_sends_nan, a_node_comes_back)
+STORIES: tuple[Story, ...] = (nodes_die, the_superlink_dies, the_target_sends_nan_and_comes_back)
 
 
 @pytest.fixture(scope="module")
 def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Story, Future[None]]]:
-    """The stories of the tests that were chosen, three at a time."""
+    """The stories of the tests that were chosen, side by side."""
     chosen = {item.callspec.params["story"] for item in request.session.items if "told" in item.fixturenames}
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(len(STORIES)) as pool:
         yield {
             story: pool.submit(story, tmp_path_factory.mktemp(story.__name__)) for story in STORIES if story in chosen
         }

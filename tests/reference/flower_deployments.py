@@ -76,7 +76,7 @@ class FragileDeployment(Deployment):
                 return
             assert time.monotonic() < deadline, self.logs()
             self.power_cut(site.name)  # it leaves its flower-superexec behind
-            time.sleep(5)
+            time.sleep(15)
 
     def power_cut(self, machine: str) -> None:
         """kill -9 for everything on a machine, also for what is being started meanwhile."""
