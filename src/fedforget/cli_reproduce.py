@@ -21,7 +21,7 @@ from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
 from fedforget.experiments.engine import reproduce as run_experiment
-from fedforget.experiments.options import Options, parse_classes, parse_methods
+from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
 from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.experiments.tables import Table
 
@@ -30,6 +30,9 @@ def reproduce(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}.", metavar="NAME")],
     dataset: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGURATIONS)}.")] = "digits",
     classes: Annotated[str, typer.Option(help="Such as 0-9 or 0,3,7.")] = "all",
+    targets: Annotated[
+        str | None, typer.Option(help="For audit: class,samples,client, each poisoned or with clean- before it.")
+    ] = None,
     methods: Annotated[
         str | None, typer.Option(help="Such as all, or retrain,fedaf:paper; all is every method of the table.")
     ] = None,
@@ -57,7 +60,7 @@ def reproduce(
     options = Options(
         dataset=dataset, classes=parse_classes(classes), methods=None if methods is None else parse_methods(methods),
         trials=trials, device=device, seed=seed, out=out, quick=quick, threads=threads, configuration=configuration,
-        further_round=further_round,
+        further_round=further_round, targets=None if targets is None else parse_targets(targets),
     )  # fmt: skip
     with _progress(as_json) as progress:
         rows = run_experiment(experiment, options, merge=merge or (), progress=progress)

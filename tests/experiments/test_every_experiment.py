@@ -22,10 +22,15 @@ from fedforget.methods.retrain import RetrainSettings
 from fedforget.params import copy_state
 
 FIRST = ("dataset", "class", "method", "preset", "trial", "setting", *FIGURES, "paper")
-FEW = {"completeness": "retrain,fedaf", "time": "retrain,fedaf", "sequential": "fedaf-c,fedaf"}
+FEW = {
+    "completeness": "retrain,fedaf",
+    "time": "retrain,fedaf",
+    "sequential": "fedaf-c,fedaf",
+    "audit": "retrain,fedaf",
+}
 CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
-    "backdoor": 1, "ablation": 15,
+    "backdoor": 1, "ablation": 15, "audit": 3,
 }  # fmt: skip
 
 
@@ -37,7 +42,7 @@ def experiment(request: pytest.FixtureRequest) -> Experiment:
 def small(experiment: Experiment, options: Options) -> Options:
     classes = (0, 1) if experiment.name == "sequential" else (0,)
     methods = parse_methods(FEW[experiment.name]) if experiment.name in FEW else None
-    return replace(options, methods=methods, classes=classes)
+    return replace(options, methods=methods, classes=classes, targets=("class",))
 
 
 def test_the_table_has_every_experiment_of_the_paper():

@@ -33,6 +33,8 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest
 
+KEPT_BY_AUDIT = "audit-margins"
+"""How the names of what a client keeps for the audit begin."""
 FEWEST = 20
 """With fewer samples of R or of its kind an attack says nothing."""
 ATTACKS = ("loss", "entropy", "rmia", "calibrated")
@@ -177,7 +179,7 @@ def _fingerprint(ids: Tensor) -> float:
 
 def _key(model: str, samples: str) -> str:
     """Margins of one target are no reference for another's."""
-    return f"audit-margins-{model}-{samples}"
+    return f"{KEPT_BY_AUDIT}-{model}-{samples}"
 
 
 def _not_scored(client: int, references: int) -> str:

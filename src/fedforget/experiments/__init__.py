@@ -1,4 +1,4 @@
-"""The paper's tables and figures: one table of experiments, one way to run them.
+"""The paper's tables and figures, and ours beside them: one table of experiments, one way to run them.
 
 Adding an experiment is one file with an `Experiment` and one line in `EXPERIMENTS`."""
 
@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from fedforget.errors import InputError
 from fedforget.experiments.ablation import ABLATION
+from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.completeness import COMPLETENESS
 from fedforget.experiments.engine import Experiment
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "sequential": SEQUENTIAL,
     "backdoor": BACKDOOR,
     "ablation": ABLATION,
+    "audit": AUDIT,
 }
 
 

@@ -17,7 +17,7 @@ from fedforget.experiments.calibration_page import render_calibration
 from fedforget.experiments.cells import alone
 from fedforget.experiments.core_page import render_core, update_readme
 from fedforget.experiments.engine import Step, reproduce
-from fedforget.experiments.options import Options, parse_classes, parse_methods
+from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
 
 
@@ -42,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("name", help=f"one of {', '.join(EXPERIMENTS)}")
     reproduce.add_argument("--dataset", default="digits")
     reproduce.add_argument("--classes", default="all", help="such as 0-9 or 0,3,7")
+    reproduce.add_argument("--targets", help="for audit: class,samples,client, each poisoned or with clean- before it")
     reproduce.add_argument("--methods", help="such as all or retrain,fedaf:paper")
     reproduce.add_argument("--trials", type=int)
     reproduce.add_argument("--device", default="cpu")
@@ -78,6 +79,7 @@ def _reproduce(arguments: argparse.Namespace) -> None:
         methods=None if arguments.methods is None else parse_methods(arguments.methods), trials=arguments.trials,
         device=arguments.device, seed=arguments.seed, out=arguments.out, quick=arguments.quick,
         threads=arguments.threads, configuration=arguments.configuration, further_round=arguments.further_round,
+        targets=None if arguments.targets is None else parse_targets(arguments.targets),
     )  # fmt: skip
     rows = reproduce(experiment, options, merge=arguments.merge, progress=_say)
     pages = write_pages(experiment, experiment.cell_file(options))

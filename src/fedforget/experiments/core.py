@@ -19,13 +19,12 @@ from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.cells import Cell, CellFile, provenance
+from fedforget.experiments.scenario import poisoned_part, request_for
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
 from fedforget.methods import forget
 from fedforget.models import MODELS, xavier_initialise
 from fedforget.params import State, state_of
-from fedforget.requests import ErasureRequest
-from fedforget.seeds import derive_generator
 
 CLIENTS = 4
 MNIST_SCHEDULE = Schedule(rounds=5, lr=0.01, momentum=0.9, batch_size=64)
@@ -90,25 +89,6 @@ def units(seeds: Sequence[int] = (0, 1, 2), classes: Sequence[int] = (0, 3, 7)) 
     return [*main, *networks, *targets, Unit("cnn", "class3", 0, True, "paper")]
 
 
-def request_for(unit: Unit, client_ids: torch.Tensor) -> ErasureRequest:
-    if unit.target.startswith("class"):
-        return ErasureRequest.of_class(0, int(unit.target.removeprefix("class")))
-    if unit.target.startswith("samples"):
-        count = int(unit.target.removeprefix("samples"))
-        order = torch.randperm(len(client_ids), generator=derive_generator(unit.seed, "core", "samples"))
-        return ErasureRequest.of_samples(0, client_ids[order[:count]].tolist())
-    return ErasureRequest.of_client(0)
-
-
-def poisoned_part(unit: Unit, request: ErasureRequest, client_ids: torch.Tensor) -> ErasureRequest:
-    """What carries the trigger: the target, or a random half of it where the target is all that a client has, since a
-    client whose every sample has one label teaches the federation nothing but that label."""
-    if request.kind != "client":
-        return request
-    order = torch.randperm(len(client_ids), generator=derive_generator(unit.seed, "core", "poisoned half"))
-    return ErasureRequest.of_samples(0, client_ids[order[: len(order) // 2]].tolist())
-
-
 def run(out: CellFile, todo: Sequence[Unit], threads: int, say: Callable[[str], None]) -> None:
     """Every cell that is not done yet, each written down when it is done."""
     bench = CoreBench(load_dataset("mnist"), threads)
@@ -141,8 +121,8 @@ class CoreBench:
         base = SCHEDULES[unit.schedule]
         schedule = replace(base, seed=unit.seed, threads=threads)
         parts = partition("iid", dataset.train.labels, CLIENTS, unit.seed)
-        request = request_for(unit, dataset.train.ids[parts[0]])
-        poison = poisoned_part(unit, request, dataset.train.ids[parts[0]])
+        request = request_for(unit.target, dataset.train.ids[parts[0]], unit.seed)
+        poison = poisoned_part(request, dataset.train.ids[parts[0]], unit.seed)
         backdoor = Backdoor.draw(poison, Trigger(5), len(dataset.classes), unit.seed) if unit.poisoned else None
         model = xavier_initialise(NETWORKS[unit.model](dataset.shape, len(dataset.classes)), unit.seed)
         initial = state_of(model)

@@ -15,6 +15,7 @@ from fedforget.methods import METHODS, method_settings
 EVERY_PRESET = ("fedaf", "fedaf-c", "sga", "cdp")
 """Methods of which `all` takes every preset: FedAF, and what the paper compares it with, where that is quick."""
 QUICK_CLASSES = 2
+TARGET_KINDS = ("class", "samples", "client")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Options:
     threads: int = os.cpu_count() or 1
     configuration: str = "default"
     further_round: bool = False
+    targets: tuple[str, ...] | None = None
+    """For experiments with more than one kind of target, such as class, clean-samples, client."""
 
     def __post_init__(self) -> None:
         known = self.settings.classes
@@ -89,6 +92,20 @@ def parse_classes(text: str) -> tuple[int, ...] | None:
     except ValueError:
         raise InputError(f"The classes '{text}' cannot be read; write them as 0-9 or 0,3,7.") from None
     return tuple(dict.fromkeys(found))
+
+
+def parse_targets(text: str) -> tuple[str, ...]:
+    """Kinds of targets, each poisoned or `clean-`.
+
+    >>> parse_targets("class,clean-samples")
+    ('class', 'clean-samples')
+    """
+    found = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in found:
+        if word.removeprefix("clean-") not in TARGET_KINDS:
+            known = ", ".join(f"{kind}, clean-{kind}" for kind in TARGET_KINDS)
+            raise InputError(f"Target '{word}' is unknown; choose from {known}.")
+    return found
 
 
 def parse_methods(text: str) -> tuple[tuple[str, str], ...]:

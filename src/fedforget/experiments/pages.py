@@ -13,6 +13,7 @@ from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.engine import Experiment, Row, ordered_rows
 from fedforget.experiments.tables import Table
 from fedforget.files import write_json, write_text
+from fedforget.methods import METHODS
 
 QUICK = "quick: fewer classes, trials or samples"
 
@@ -88,11 +89,14 @@ def _markdown(
 def command(experiment: Experiment, rows: Sequence[Row]) -> str:
     """The command that computes these rows."""
     seeds = sorted({row["seed"] for row in rows})
-    methods = dict.fromkeys(f"{row['method']}:{row['preset']}" for row in rows)
+    methods = dict.fromkeys(f"{row['method']}:{row['preset']}" for row in rows if row["method"] in METHODS)
     sequences = [row["class"] for row in rows if isinstance(row["class"], str)]
-    classes = max(sequences, key=len) if sequences else _ranges(sorted({row["class"] for row in rows}))
+    numbers = sorted({row["class"] for row in rows if isinstance(row["class"], int)})
+    classes = max(sequences, key=len) if sequences else _ranges(numbers)
+    targets = dict.fromkeys(row["target"] for row in rows if "target" in row)
     words = [
         f"fedforget reproduce {experiment.name} --dataset {rows[0]['dataset']} --classes {classes}",
+        *([f"--targets {','.join(targets)}"] if targets else []),
         *([] if experiment.methods is None else [f"--methods {','.join(methods)}"]),
         f"--trials {seeds[-1] - seeds[0] + 1} --seed {seeds[0]}",
     ]

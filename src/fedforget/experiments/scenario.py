@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.measures import Measures, measure, measure_now_and_later
+from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.partition import partition
@@ -32,20 +33,48 @@ from fedforget.methods import Forgetting, forget
 from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_generator
 
 
 @dataclass(frozen=True)
 class ScenarioSpec:
-    """Which classes of the asking client are the target, under which seed, and whether they are poisoned."""
+    """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "client"),
+    under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
     poisoned: bool = True
+    target: str | None = None
 
     @property
     def name(self) -> str:
-        kind = "class" if self.poisoned else "clean-class"
-        return f"{kind}{'-'.join(map(str, self.labels))}/seed{self.seed}"
+        what = self.target or f"class{'-'.join(map(str, self.labels))}"
+        return f"{'' if self.poisoned else 'clean-'}{what}/seed{self.seed}"
+
+    def requests(self, client_ids: Tensor) -> tuple[ErasureRequest, ...]:
+        """What the asking client, who holds these samples, asks for: one request after another."""
+        names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
+        return tuple(request_for(name, client_ids, self.seed) for name in names)
+
+
+def request_for(target: str, client_ids: Tensor, seed: int) -> ErasureRequest:
+    """The request for "class3", for "samples500" (so many random samples of the client) or for "client"."""
+    if target.startswith("class"):
+        return ErasureRequest.of_class(ASKING_CLIENT, int(target.removeprefix("class")))
+    if target.startswith("samples"):
+        count = int(target.removeprefix("samples"))
+        order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "samples"))
+        return ErasureRequest.of_samples(ASKING_CLIENT, client_ids[order[:count]].tolist())
+    return ErasureRequest.of_client(ASKING_CLIENT)
+
+
+def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> ErasureRequest:
+    """What carries the trigger: the target, or a random half of it where the target is all that a client has, since a
+    client whose every sample has one label teaches the federation nothing but that label."""
+    if request.kind != "client":
+        return request
+    order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "poisoned half"))
+    return ErasureRequest.of_samples(ASKING_CLIENT, client_ids[order[: len(order) // 2]].tolist())
 
 
 class Bench:
@@ -73,9 +102,10 @@ class Scenario:
         classes = len(self.dataset.classes)
         scheme, clients = self.configuration.partition, self.configuration.clients
         parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
-        self.requests = tuple(ErasureRequest.of_class(ASKING_CLIENT, label) for label in spec.labels)
+        own = self.dataset.train.ids[parts[ASKING_CLIENT]]
+        self.requests = spec.requests(own)
         self.backdoors = tuple(
-            Backdoor.draw(request, self.configuration.trigger, classes, spec.seed)
+            Backdoor.draw(poisoned_part(request, own, spec.seed), self.configuration.trigger, classes, spec.seed)
             for request in (self.requests if spec.poisoned else ())
         )
         self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
@@ -133,10 +163,13 @@ class Scenario:
         served: Sequence[ErasureRequest] = (),
     ) -> Forgetting:
         """Serve `requests` (default: all of the scenario's) on `state` (default: the model before unlearning). Clients
-        keep nothing from the cell before: a sketch that is found ready would make this one's bill too small."""
+        keep nothing from the cell before but what the audit keeps there: a sketch that is found ready would make this
+        one's bill too small."""
         before = self.before if state is None else state
         for client in self.federation.clients:
-            self.federation.client(client).kept.clear()
+            kept = self.federation.client(client).kept
+            for name in [name for name in kept if not name.startswith(KEPT_BY_AUDIT)]:
+                del kept[name]
         return forget(
             self.federation, before, self.requests if requests is None else requests, self.schedule, method, preset,
             served=served, history=self.history, **self.overrides(method, preset, overrides),

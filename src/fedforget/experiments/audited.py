@@ -1,0 +1,167 @@
+"""Every method before the audit: what an informed attacker says of the models that forgot (no table of the paper).
+
+For each target a federation is trained, every method serves the request, and each model is judged twice: at the level
+`quick`, against three oracles, and at the level `alone`, without any. Two more models are judged whose truth is known:
+`before`, which remembers, and `retrain`, here a fresh oracle that is none of the three. A row's `target` says what was
+asked for: one class of the client, 500 random samples of it, or all it has, with a backdoor or `clean-`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, examine_oracles, judge
+from fedforget.audit.oracles import oracle_models
+from fedforget.errors import FedForgetError
+from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.options import Options
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.summaries import by_method, entry, notes_of
+from fedforget.experiments.tables import DASH, Entry, Table
+from fedforget.params import State
+
+LEVELS: tuple[Level, ...] = ("quick", "alone")
+DEFAULT_CLASS = 3
+DEFAULT_TARGETS = ("class", "samples", "client")
+UNTOUCHED = ("before", "default")
+
+
+def specs(options: Options) -> list[CellSpec]:
+    """One trial of every target for every method first; the untouched model in front."""
+    found = []
+    for trial in options.chosen_trials():
+        for target in options.targets or DEFAULT_TARGETS:
+            kind, poisoned = target.removeprefix("clean-"), not target.startswith("clean-")
+            for label in (options.classes or (DEFAULT_CLASS,)) if kind == "class" else (None,):
+                labels = () if label is None else (label,)
+                seed, other = options.seed + trial, {"samples": "samples500", "client": "client"}.get(kind)
+                scenario = ScenarioSpec(labels, seed, poisoned, other)
+                for method, preset in (UNTOUCHED, *(options.methods or ())):
+                    found.append(CellSpec(scenario, trial, label, method, preset, target))
+    return found
+
+
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    figures = scenario.figures_before() | {"target": spec.setting}
+    try:
+        cost: dict[str, Any] = {}
+        if spec.method == "before":
+            state = scenario.before
+        elif spec.method == "retrain":
+            state = oracles_of(scenario)[-1]
+        else:
+            result = scenario.forget(spec.method, spec.preset, spec.overrides)
+            state, cost = result.state, result.cost.to_json()
+        measured = scenario.measure(state)
+    except FedForgetError as error:
+        return figures | {"note": str(error)}
+    words = {level: judged(scenario, level, state) for level in LEVELS}
+    return figures | measured | cost | {"verdict": words["quick"], "alone": words["alone"]}
+
+
+def oracles_of(scenario: Scenario) -> list[State]:
+    """As many as the level takes, and a fresh one behind them."""
+    if "oracles" not in scenario.kept:
+        scenario.kept["oracles"] = oracle_models(
+            scenario.federation, scenario.requests, scenario.schedule, ORACLES["quick"] + 1,
+            data=scenario.bench.digest, stacked=False,
+        )  # fmt: skip
+    return scenario.kept["oracles"]
+
+
+def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
+    """The verdict on a model; what is read from the oracles and from the model before is read once."""
+    case = Case(scenario.federation, scenario.requests, scenario.schedule, level)
+    references = oracles_of(scenario)[:-1] if ORACLES[level] else []
+    place = f"examined {level}"
+    if place not in scenario.kept:
+        examined = examine_oracles(case, references, lambda *_: None)
+        scenario.kept[place] = (examined, examine(case, scenario.before, references))
+    others, before = scenario.kept[place]
+    subject: Examination = before if state is scenario.before else examine(case, state, references)
+    return judge(level, subject, before, others)[1].to_json()
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    targets = list(dict.fromkeys(row["setting"] for row in rows))
+    found = [_words(rows, targets, "verdict", "Verdicts against three oracles")]
+    found.append(_words(rows, targets, "alone", "Verdicts without an oracle"))
+    for target in targets:
+        own = [row for row in rows if row["setting"] == target]
+        found += [_figures(target, own), _measures(target, own)]
+    return found
+
+
+def _words(rows: Sequence[Row], targets: Sequence[str], place: str, title: str) -> Table:
+    body: list[list[str | Entry]] = [
+        [name, *(_tally([row for row in own if row["setting"] == target], place) for target in targets)]
+        for name, own in by_method(rows).items()
+    ]
+    return Table(title, ("model", *targets), body, (f"{_share(rows)} judged.", *notes_of(rows)))
+
+
+def _share(rows: Sequence[Row]) -> str:
+    return f"{sum(bool(row.get('verdict')) for row in rows)} of {len(rows)} models"
+
+
+def _tally(rows: Sequence[Row], place: str) -> str:
+    """`forgotten`, or `forgotten 2, over-forgotten 1` over several trials."""
+    words = Counter(row[place]["word"] if row.get(place) else "no model" for row in rows)
+    if len(words) == 1 and len(rows) == 1:
+        return next(iter(words))
+    return ", ".join(f"{word} {count}" for word, count in words.most_common()) or DASH
+
+
+def _figures(target: str, rows: Sequence[Row]) -> Table:
+    columns = {"bd_acc": "BD Acc", "true_acc": "target as its true class", "test_acc": "Test Acc"}
+    body: list[list[str | Entry]] = [
+        [name, *(entry(own, column) for column in columns), _reasons(own)] for name, own in by_method(rows).items()
+    ]
+    return Table(f"Accuracy (%), target {target}", ("model", *columns.values(), "what told"), body)
+
+
+def _reasons(rows: Sequence[Row]) -> str:
+    """The measures that were beyond an oracle's interval, and in how many of the cells."""
+    told = Counter(
+        f"{finding['name']} ({finding['says']})"
+        for row in rows
+        for finding in (row.get("verdict") or {}).get("findings", ())
+        if finding["says"] in ("remembers", "over-forgotten", "missing")
+    )
+    several = len(rows) > 1
+    return "; ".join(f"{what}{f' {count} of {len(rows)}' if several else ''}" for what, count in told.items()) or DASH
+
+
+def _measures(target: str, rows: Sequence[Row]) -> Table:
+    """Every measure of the first trial, beside where an oracle would lie."""
+    first = [row for row in rows if row["seed"] == min(r["seed"] for r in rows) and row.get("verdict")]
+    first = [row for row in first if row["class"] == first[0]["class"]]
+    names = [finding["name"] for finding in first[0]["verdict"]["findings"]] if first else []
+    body: list[list[str | Entry]] = []
+    for place, name in enumerate(names):
+        found = [row["verdict"]["findings"][place] for row in first]
+        low, high = found[0]["low"], found[0]["high"]
+        body.append([name, DASH if low is None else f"{low:.3g} to {high:.3g}", *(_marked(f) for f in found)])
+    notes = ("! remembers, < over-forgotten; the interval is where 95 % of oracles lie, for the sampling error of "
+             "the first model.",)  # fmt: skip
+    return Table(
+        f"Measures, target {target}, first trial", ("measure", "an oracle's", *by_method(first)), body, notes, wide=True
+    )
+
+
+def _marked(finding: dict[str, Any]) -> str:
+    if finding["value"] is None:
+        return "missing"
+    mark = {"remembers": " !", "over-forgotten": " <"}.get(finding["says"], "")
+    return f"{finding['value']:.3g}{mark}"
+
+
+AUDIT = Experiment(
+    name="audit",
+    title="Every method before the audit",
+    label="none: beyond the paper",
+    specs=specs,
+    run=run,
+    tables=tables,
+)
