@@ -100,6 +100,8 @@ def reminded_teacher(
     )
     reminder = recovery_task(schedule, settings, "reminder", task.requests[0].client, exclude)
     teacher = run_round(federation, amnesiac.tensors, reminder)
+    if settings.reminder_guard:
+        teacher = without_return(message, amnesiac.tensors, teacher, trainable(federation.model))
     return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
 
 

@@ -82,6 +82,8 @@ class FedAFSettings:
     recovery_batch_size: int = 64
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
+    reminder_guard: bool = False
+    """The same for the reminder of the teacher of `reminded`."""
 
     def for_network(self, weights: int) -> FedAFSettings:
         """The same settings with a number wherever `auto` stands, for a network of so many trainable weights."""
