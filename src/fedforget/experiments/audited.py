@@ -160,7 +160,7 @@ def _marked(finding: dict[str, Any]) -> str:
 AUDIT = Experiment(
     name="audit",
     title="Every method before the audit",
-    label="none: beyond the paper",
+    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -89,7 +89,7 @@ class Experiment:
     title: str
     """What the paper calls it."""
     label: str
-    """Its LaTeX label there."""
+    """Its LaTeX label there; empty for one of our own."""
     specs: Callable[[Options], list[CellSpec]]
     tables: Callable[[Sequence[Row]], list[Table]]
     run: Callable[[CellSpec, Scenario], dict[str, Any]] = serve_requests

@@ -72,9 +72,10 @@ def _markdown(
     reasons = [f"- {name}: {reason}." for name, reason in configuration.reasons.items()]
     images = [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".png"]
     notes = stem.with_name(stem.name + ".notes.md")
+    where = f"The paper's `{experiment.label}`." if experiment.label else "Not in the paper."
     parts = [
         f"# {experiment.title}: {configuration.dataset}{quick}",
-        f"The paper's `{experiment.label}`. {command(experiment, rows)} {provenance_of(rows)}",
+        f"{where} {command(experiment, rows)} {provenance_of(rows)}",
         f"Configuration `{configuration.name}`: {configuration.describe()}",
         *(table.to_markdown() for table in tables),
         *images,
