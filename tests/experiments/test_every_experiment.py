@@ -30,7 +30,7 @@ FEW = {
 }
 CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
-    "backdoor": 1, "ablation": 15, "audit": 3,
+    "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3,
 }  # fmt: skip
 
 

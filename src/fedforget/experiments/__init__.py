@@ -9,11 +9,13 @@ from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.completeness import COMPLETENESS
+from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.overlap import OVERLAP
 from fedforget.experiments.running_time import TIME
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
 from fedforget.experiments.sequential import SEQUENTIAL
+from fedforget.experiments.ulira import ULIRA
 
 EXPERIMENTS: dict[str, Experiment] = {
     "completeness": COMPLETENESS,
@@ -26,6 +28,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "backdoor": BACKDOOR,
     "ablation": ABLATION,
     "audit": AUDIT,
+    "ulira": ULIRA,
+    "durability": DURABILITY,
 }
 
 

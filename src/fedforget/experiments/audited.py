@@ -28,17 +28,22 @@ UNTOUCHED = ("before", "default")
 
 
 def specs(options: Options) -> list[CellSpec]:
-    """One trial of every target for every method first; the untouched model in front."""
+    return target_specs(options, DEFAULT_TARGETS, DEFAULT_CLASS)
+
+
+def target_specs(options: Options, targets: Sequence[str], label: int) -> list[CellSpec]:
+    """One trial of every target for every method first, the untouched model in front; where the user names none, these
+    `targets`, and class-wise the class `label`."""
     found = []
     for trial in options.chosen_trials():
-        for target in options.targets or DEFAULT_TARGETS:
+        for target in options.targets or targets:
             kind, poisoned = target.removeprefix("clean-"), not target.startswith("clean-")
-            for label in (options.classes or (DEFAULT_CLASS,)) if kind == "class" else (None,):
-                labels = () if label is None else (label,)
+            for chosen in (options.classes or (label,)) if kind == "class" else (None,):
+                labels = () if chosen is None else (chosen,)
                 seed, other = options.seed + trial, {"samples": "samples500", "client": "client"}.get(kind)
                 scenario = ScenarioSpec(labels, seed, poisoned, other)
                 for method, preset in (UNTOUCHED, *(options.methods or ())):
-                    found.append(CellSpec(scenario, trial, label, method, preset, target))
+                    found.append(CellSpec(scenario, trial, chosen, method, preset, target))
     return found
 
 

@@ -42,6 +42,16 @@ class Bars:
     logarithmic: bool = False
 
 
+@dataclass(frozen=True)
+class Points:
+    """One panel of named points."""
+
+    title: str
+    points: Mapping[str, tuple[float, float]]
+    across: str
+    up: str
+
+
 def new_figure(title: str, rows: Sequence[Mapping[str, Any]], width: float, height: float) -> Any:
     """An empty figure in inches; a quick run says so above it."""
     from matplotlib.figure import Figure
@@ -133,6 +143,24 @@ def bar_charts(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels
         return save(figure, stem)
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=int(width / 1.6), fontsize=7)
+    return save(figure, stem)
+
+
+def scatter_plots(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels: Sequence[Points]) -> list[Path]:
+    """Named points, one panel beside the other; the horizontal axis is logarithmic, 0 is a line."""
+    figure = new_figure(title, rows, max(5.0, 4.2 * len(panels)), 4.0)
+    for place, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(1, len(panels), place)
+        for name, (x, y) in panel.points.items():
+            axes.plot([x], [y], marker="o", markersize=4, color=RED if name.startswith("fedaf rec") else BLUE)
+            axes.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
+        axes.axhline(0.0, color=BLACK, linewidth=0.6)
+        axes.set_xscale("log")
+        axes.margins(0.2)
+        axes.tick_params(labelsize=7)
+        axes.set_title(panel.title, fontsize=8)
+        axes.set_xlabel(panel.across, fontsize=8)
+        axes.set_ylabel(panel.up, fontsize=8)
     return save(figure, stem)
 
 

@@ -1,0 +1,215 @@
+"""Does it last? What a model that forgot knows of the target after 0, 1, 3 and 5 further ordinary rounds without it.
+
+Nobody shows the target again, yet where a method only hid the memory it comes back (no table of the paper). After each
+number of rounds, on R and beside it:
+
+    BD Acc              poisoned targets: the share of R that still gets the poisoned label
+    memory gap          accuracy on R minus accuracy on held-out samples of the same kind: 0 for data never seen
+    membership AUC      P(R's loss is lower than a held-out sample's): 0.5 for data never seen
+    Test Acc
+
+all beside Retrain after the same rounds, and the cost as a share of Retrain's gradient evaluations: the price list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedforget.audit.membership import attack_membership
+from fedforget.errors import FedForgetError
+from fedforget.experiments.audited import target_specs
+from fedforget.experiments.drawing import Points, scatter_plots
+from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.options import Options
+from fedforget.experiments.scenario import Scenario
+from fedforget.experiments.summaries import RETRAIN, by_method, method_name, notes_of
+from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.rounds import further_round, run_round
+from fedforget.params import State
+
+ROUNDS = (0, 1, 3, 5)
+QUICK_ROUNDS = (0, 1, 3)
+DEFAULT_CLASS = 3
+DEFAULT_TARGETS = ("class", "clean-class", "clean-samples", "clean-client")
+FIGURES = {"bd_acc": "BD Acc", "memory_gap": "memory gap", "auc": "membership AUC", "test_acc": "Test Acc"}
+
+
+def specs(options: Options) -> list[CellSpec]:
+    return target_specs(options, DEFAULT_TARGETS, DEFAULT_CLASS)
+
+
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    figures = scenario.figures_before() | {"target": spec.setting}
+    try:
+        state, cost, notes = scenario.before, {}, []
+        if spec.method != "before":
+            result = scenario.forget(spec.method, spec.preset, spec.overrides)
+            state, cost, notes = result.state, result.cost.to_json(), list(result.notes)
+        measured = scenario.measure(state)
+        rounds = QUICK_ROUNDS if scenario.options.quick else ROUNDS
+        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, rounds)}
+    except FedForgetError as error:
+        return figures | {"note": str(error)}
+
+
+def curve(scenario: Scenario, state: State, rounds: Sequence[int]) -> dict[str, dict[str, float | None]]:
+    """The figures after each of `rounds`, by their number as a word (they go through JSON)."""
+    schedule, found = scenario.schedule, {}
+    for done in range(max(rounds) + 1):
+        if done:
+            task = further_round(schedule, schedule.rounds + done - 1, scenario.requests)
+            state = run_round(scenario.federation, state, task)
+        if done in rounds:
+            measured = scenario.measure(state)
+            attacked = attack_membership(
+                scenario.federation, state, scenario.requests, seed=schedule.seed, threads=schedule.threads
+            )
+            area = attacked.areas.get("loss")
+            found[str(done)] = {
+                "bd_acc": measured["bd_acc"],
+                "test_acc": measured["test_acc"],
+                "target_loss": measured["target_loss"],
+                "memory_gap": None if attacked.gap is None else attacked.gap.value,
+                "loss_gap": None if attacked.loss_gap is None else attacked.loss_gap.value,
+                "auc": None if area is None else area.value,
+            }
+    return found
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    found = []
+    for target in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == target]
+        found += [_curves(target, figure, own) for figure in _shown(target)]
+        found.append(_prices(target, own))
+    return found
+
+
+def _shown(target: str) -> tuple[str, ...]:
+    return ("memory_gap", "auc", "test_acc") if target.startswith("clean-") else ("bd_acc", "test_acc")
+
+
+def _rounds(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(done for row in rows for done in row.get("later") or ()))
+
+
+def _values(rows: Sequence[Row], done: str, figure: str) -> list[float | None]:
+    return [row["later"][done][figure] for row in rows if done in (row.get("later") or {})]
+
+
+def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:
+    rounds, digits = _rounds(rows), 3 if figure == "auc" else 2
+    body: list[list[str | Entry]] = [
+        [name, *(Entry.of(_values(own, done, figure), digits=digits) for done in rounds)]
+        for name, own in by_method(rows).items()
+    ]
+    unit = "" if figure == "auc" else ", points" if figure == "memory_gap" else " (%)"
+    columns = ("model", *(f"after {done}" if done != "0" else "at once" for done in rounds))
+    return Table(f"{FIGURES[figure]}{unit}, target {target}, after further rounds", columns, body, notes_of(rows))
+
+
+def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, list[float]]:
+    """For each method: its figure minus Retrain's after the same rounds, scenario by scenario."""
+
+    def place(row: Row) -> tuple[Any, ...]:
+        return (row["setting"], row["class"], row["seed"])
+
+    def value(row: Row) -> float | None:
+        return ((row.get("later") or {}).get(done) or {}).get(figure)
+
+    retrain = {place(row): value(row) for row in rows if row["method"] == RETRAIN}
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        mine, theirs = value(row), retrain.get(place(row))
+        if mine is not None and theirs is not None:
+            found.setdefault(method_name(row), []).append(mine - theirs)
+    return found
+
+
+def cost_shares(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """For each method: its gradient evaluations as a share of Retrain's in the same scenario."""
+    retrain = {
+        (row["setting"], row["class"], row["seed"]): row["gradient_evaluations"]
+        for row in rows
+        if row["method"] == RETRAIN and row["gradient_evaluations"]
+    }
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        whole = retrain.get((row["setting"], row["class"], row["seed"]))
+        if whole and row["gradient_evaluations"] is not None:
+            found.setdefault(method_name(row), []).append(row["gradient_evaluations"] / whole)
+    return found
+
+
+def _prices(target: str, rows: Sequence[Row]) -> Table:
+    """Quality and durability against cost: what a point of the plot is."""
+    last = _rounds(rows)[-1] if _rounds(rows) else "0"
+    shares = cost_shares(rows)
+    gaps = {figure: beside_retrain(rows, last, figure) for figure in _shown(target)}
+    body: list[list[str | Entry]] = [
+        [
+            name,
+            Entry.of([100.0 * share for share in shares.get(name, ())], digits=2),
+            *(Entry.of(gaps[figure].get(name, ()), digits=3 if figure == "auc" else 2) for figure in gaps),
+        ]
+        for name in by_method(rows)
+    ]
+    columns = ("model", "cost, % of Retrain's", *(f"{FIGURES[figure]} minus Retrain's" for figure in gaps))
+    return Table(f"The price list, target {target}, after {last} further rounds", columns, body)
+
+
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """The frontier: how far from Retrain after the last round, against the cost; one panel for each target."""
+    panels = []
+    for target in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == target]
+        if not _rounds(own):
+            continue
+        last, figure = _rounds(own)[-1], _shown(target)[0]
+        gaps, shares = beside_retrain(own, last, figure), cost_shares(own)
+        points: dict[str, tuple[float, float]] = {
+            name: (_mean(shares[name]), _mean(gaps[name])) for name in gaps if name in shares and name != RETRAIN
+        }
+        up = f"{FIGURES[figure]} minus Retrain's, points"
+        panels.append(Points(f"{target}, after {last} rounds", points, "cost, share of Retrain's", up))
+    return scatter_plots(stem, f"The price of forgetting that lasts, {rows[0]['dataset']}", rows, panels)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def remarks(rows: Sequence[Row]) -> list[str]:
+    """Which methods' memory comes back: those that gain more than Retrain does between the first and the last round."""
+    sentences = []
+    for target in dict.fromkeys(row["setting"] for row in rows):
+        own = [row for row in rows if row["setting"] == target]
+        if len(_rounds(own)) < 2:
+            continue
+        figure, last = _shown(target)[0], _rounds(own)[-1]
+        now, later = beside_retrain(own, "0", figure), beside_retrain(own, last, figure)
+        gains: Mapping[str, float] = {
+            name: _mean(later[name]) - _mean(now[name])
+            for name in later
+            if name in now and name not in (RETRAIN, "before")
+        }
+        listed = ", ".join(f"{name} {gain:+.1f}" for name, gain in sorted(gains.items(), key=lambda g: -g[1]))
+        if listed:
+            sentences.append(
+                f"What comes back in {last} rounds, target {target} ({FIGURES[figure]} beyond what Retrain's changes, "
+                f"points): {listed}."
+            )
+    return sentences
+
+
+DURABILITY = Experiment(
+    name="durability",
+    title="Does it last?",
+    label="",
+    specs=specs,
+    run=run,
+    tables=tables,
+    figures=figures,
+    remarks=remarks,
+)
