@@ -7,13 +7,16 @@ asked for: one class of the client, 500 random samples of it, or all it has, wit
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
+from fedforget.experiments.drawing import word_grid
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
@@ -25,6 +28,12 @@ LEVELS: tuple[Level, ...] = ("quick", "alone")
 DEFAULT_CLASS = 3
 DEFAULT_TARGETS = ("class", "samples", "client")
 UNTOUCHED = ("before", "default")
+COLOURS = {
+    "forgotten": "#b7e0c2",
+    "not forgotten": "#f2b8b0",
+    "over-forgotten": "#f6dca8",
+    "not enough evidence": "#e3e3e3",
+}
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -85,7 +94,8 @@ def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
         scenario.kept[place] = (examined, examine(case, scenario.before, references))
     others, before = scenario.kept[place]
     subject: Examination = before if state is scenario.before else examine(case, state, references)
-    return judge(level, subject, before, others)[1].to_json()
+    verdict = judge(level, subject, before, others)[1]
+    return json.loads(json.dumps(verdict.to_json()))  # lists, as the cell's file will have them
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
@@ -162,6 +172,18 @@ def _marked(finding: dict[str, Any]) -> str:
     return f"{finding['value']:.3g}{mark}"
 
 
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """The verdicts as a field of colours: models down, targets across."""
+    targets, models = list(dict.fromkeys(row["setting"] for row in rows)), by_method(rows)
+    columns = {
+        target: [_tally([row for row in own if row["setting"] == target], "verdict") for own in models.values()]
+        for target in targets
+    }
+    return word_grid(
+        stem, f"Verdicts against three oracles, {rows[0]['dataset']}", rows, list(models), columns, COLOURS
+    )
+
+
 AUDIT = Experiment(
     name="audit",
     title="Every method before the audit",
@@ -169,4 +191,5 @@ AUDIT = Experiment(
     specs=specs,
     run=run,
     tables=tables,
+    figures=figures,
 )

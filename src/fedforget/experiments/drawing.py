@@ -164,6 +164,25 @@ def scatter_plots(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], pan
     return save(figure, stem)
 
 
+def word_grid(
+    stem: Path, title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str],
+    columns: Mapping[str, Sequence[str]], colours: Mapping[str, str],
+) -> list[Path]:  # fmt: skip
+    """A field for each name and column, filled by its word's colour; the words stand in it."""
+    figure = new_figure(title, rows, 2.2 + 1.9 * len(columns), 1.0 + 0.3 * len(names))
+    axes = figure.add_subplot(1, 1, 1)
+    for x, words in enumerate(columns.values()):
+        for y, word in enumerate(words):
+            axes.fill([x, x + 1, x + 1, x], [y, y, y + 1, y + 1], color=colours.get(word, "#dddddd"), linewidth=0)
+            axes.text(x + 0.5, y + 0.5, word, ha="center", va="center", fontsize=7, color=BLACK)
+    axes.set_xticks([x + 0.5 for x in range(len(columns))], list(columns), fontsize=8)
+    axes.set_yticks([y + 0.5 for y in range(len(names))], list(names), fontsize=8)
+    axes.set_xlim(0, len(columns))
+    axes.set_ylim(len(names), 0)
+    axes.tick_params(length=0)
+    return save(figure, stem)
+
+
 def pairs_of_pictures(
     stem: Path, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, Any, Any]]
 ) -> list[Path]:
