@@ -63,6 +63,21 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     assert json.loads((tmp_path / "flower" / "summary.json").read_text())["forgotten"] == summary["forgotten"]
 
 
+def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path: Path):
+    """What is measured on private data is measured at the node; nothing is retrained."""
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone", "method": "fedaf"}
+    settings = AppSettings.read(config)
+    summary = serve(grid_for(CONFIG, tmp_path), settings)
+    assert settings.request is not None
+    train_run(tmp_path / "local", settings.run)
+    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    expected = audit_run(tmp_path / "local", level="alone")["rows"]
+    assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "fedaf"]
+    assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
+    assert summary["audit"][1]["verdict"]["with_oracle"] is False
+    assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
+
+
 TIMES = {"seconds", "seconds_by_stage", "peak_bytes"}
 
 
@@ -150,6 +165,7 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"colour": 1}, "The run config has the unknown entry 'colour'; it may have dataset, clients,"),
         ({"rounds": "3"}, "Run config 'rounds' is '3', but it must be a whole number."),
         ({"audit": 1}, "Run config 'audit' is 1, but it must be true or false."),
+        ({"audit-level": "deep"}, "Level 'deep' is unknown; choose one of alone, quick, full."),
         ({"lr": float("nan")}, "Training setting 'lr' is nan, but it must be a finite number above 0."),
         ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),

@@ -94,7 +94,7 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
                 "notes": result["notes"],
             }
         if settings.audit:
-            summary["audit"] = audit_run(out, requests, federation=federation)["rows"]
+            summary["audit"] = audit_run(out, requests, level=settings.audit_level, federation=federation)["rows"]
     write_json(out / "summary.json", summary)
     return summary
 

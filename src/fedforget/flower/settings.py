@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.examine import Level, check_level
 from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
@@ -33,6 +34,7 @@ class AppSettings:
     methods: tuple[tuple[str, str], ...]
     """(method, preset), each of which serves the request, all from the same trained model."""
     audit: bool
+    audit_level: Level | None
     out: Path
     device: str
     timeout_s: float
@@ -61,6 +63,7 @@ class AppSettings:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(
             run, values["classes"], request, _methods(values["method"], values["preset"]), values["audit"],
+            check_level(values["audit-level"]) if values["audit-level"] else None,
             Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
         )  # fmt: skip
 
