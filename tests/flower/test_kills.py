@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from flower_deployments import FragileDeployment, fragile_deployment, make_faulty_app
-from test_real import digests_of, in_process
+from flower_runs import digests_of, in_process
 
 from fedforget.data.partition import partition
 from fedforget.federation.aggregation import average
