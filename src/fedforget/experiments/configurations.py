@@ -33,6 +33,8 @@ class Configuration:
     batch_size: int
     quick_samples: tuple[int, int]
     """Training and test samples of a `--quick` run."""
+    samples: tuple[int, int] | None = None
+    """The same of every run; None: all."""
     clients: int = 4
     epochs: int = 1
     partition: str = "iid"
@@ -115,7 +117,16 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             },
         ),
     },
-    "cifar10": {"default": _CIFAR10, "paper": replace(_CIFAR10, name="paper")},
+    "cifar10": {
+        "default": _CIFAR10,
+        "paper": replace(_CIFAR10, name="paper"),
+        "small": replace(
+            _CIFAR10, name="small", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000),
+            quick_samples=(400, 200), overrides={},
+            reasons={"all": "none of the paper's: few enough images that a small network knows each of them by heart, "
+                            "so that forgetting that does not last can be seen on a CPU in minutes"},
+        ),
+    },
     "celeba": {"default": _CELEBA, "paper": replace(_CELEBA, name="paper")},
     "digits": {"default": _DIGITS},
 }  # fmt: skip

@@ -9,7 +9,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,8 +170,12 @@ def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
-    """Refuse a cell that was computed with other settings: it would be shown as if it were of these."""
+    """Refuse a cell that was computed with other settings: it would be shown as if it were of these. A setting that is
+    newer than the cell must be at its default, which is how it was before there was one."""
     now, then = settings_of(spec, options) or {}, cell["method_settings"] or {}
+    if now and then:
+        preset = METHODS[spec.method].presets[spec.preset]
+        then = {item.name: item.default for item in fields(preset) if item.name not in then} | then
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then})

@@ -84,7 +84,8 @@ class Bench:
         self.options = options
         self.configuration = options.settings
         dataset = load_dataset(options.dataset)
-        self.dataset = dataset.first(*self.configuration.quick_samples) if options.quick else dataset
+        some = self.configuration.quick_samples if options.quick else self.configuration.samples
+        self.dataset = dataset if some is None else dataset.first(*some)
         self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
         self.digest = self.dataset.digest()
 

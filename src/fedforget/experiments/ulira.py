@@ -1,33 +1,36 @@
 """U-LiRA and KLoM: can models that forgot be told from models that never saw? (No table of the paper.)
 
 A shadow is one federation in a regime that memorises, with initial weights and batch orders from its own seed; the
-partition and the target R, half of client 0's samples, are the same in all of them. Over the shadows every x in R has
-margins phi_u(x) under models that were trained on it and then served the request, and phi_r(x) under oracles, models
-that never had it:
+partition and the target R, half of client 0's samples, are the same in all of them: poisoned (`samples`, a backdoor) or
+as they are (`clean-samples`). Over the shadows every x in R has margins phi_u(x) under models that were trained on it
+and then served the request, and phi_r(x) under oracles, models that never had it:
 
     U-LiRA   "unlearned" if log N(phi; mu_u, s_u^2) - log N(phi; mu_r, s_r^2) > 0    (Hayes et al., arXiv 2403.01218)
     KLoM     D_KL(phi_u || phi_r), the unlearned first                         (Georgiev et al., arXiv 2410.23232)
 
 Two subjects are known beforehand: `before`, the untouched model, which must be told apart, and `retrain`, a second set
-of retrained models with seeds of their own, which must not. `oracle` is the set that all are compared with. A row's
-`setting` is the seed of the partition. Cells hold a margin for each sample of R, which no real client would send."""
+of retrained models with seeds of their own, which must not. `oracle` is the set that all are compared with. Both
+measures see any difference, R remembered or forgotten too far, or a model that changed as a whole; so the same is asked
+of as many test samples, which no model ever saw. A row's `setting` is the seed of the partition. Cells hold a margin
+for each sample of R, which no real client would send."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from fedforget.audit.attacks import FEWEST_MODELS, ULira, u_lira
 from fedforget.audit.distributions import Estimate, klom
 from fedforget.audit.measures import measure
 from fedforget.audit.oracles import oracle_schedule
 from fedforget.audit.scores import margin
+from fedforget.data.backdoor import Backdoor
 from fedforget.data.partition import partition
+from fedforget.data.samples import Samples
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
@@ -46,6 +49,7 @@ from fedforget.requests import ErasureRequest
 
 BEFORE, ORACLE, RETRAIN = "before", "oracle", "retrain"
 KNOWN = tuple((name, "default") for name in (BEFORE, ORACLE, RETRAIN))
+TARGETS = POISONED, CLEAN = "samples", "clean-samples"
 SHADOWS, QUICK_SHADOWS = 16, 8
 CLIENTS = 4
 
@@ -66,18 +70,22 @@ WORLDS = {
 
 def specs(options: Options) -> list[CellSpec]:
     """A trial is a shadow; the known subjects come first in each."""
+    targets = options.targets or TARGETS
     shadows = options.trials or (QUICK_SHADOWS if options.quick else SHADOWS)
     if options.dataset not in WORLDS or options.configuration != "default":
         known = " and ".join(WORLDS)
         raise InputError(f"Experiment 'ulira' has federations of its own, for {known} in the configuration default.")
+    if not set(targets) <= set(TARGETS):
+        raise InputError(f"Experiment 'ulira' takes the targets {' and '.join(TARGETS)}.")
     if shadows < FEWEST_MODELS:
         raise InputError(f"U-LiRA needs {FEWEST_MODELS} models of each kind, so --trials must be that or larger.")
     return [
         CellSpec(
-            ScenarioSpec((), options.seed + shadow, poisoned=False, target="half"),
+            ScenarioSpec((), options.seed + shadow, target == POISONED, "half"),
             shadow, None, method, preset, options.seed,
         )
         for shadow in range(shadows)
+        for target in targets
         for method, preset in dict.fromkeys((*KNOWN, *(options.methods or ())))
     ]  # fmt: skip
 
@@ -87,7 +95,10 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     world = WORLDS[scenario.options.dataset]
     schedule = replace(world.schedule, seed=spec.scenario.seed, threads=scenario.options.threads)
     federation, request = federation_of(scenario, world, int(spec.setting or 0))
-    figures: dict[str, Any] = {"rounds": schedule.rounds, "lr": schedule.lr, "batch_size": schedule.batch_size}
+    figures: dict[str, Any] = {
+        "target": POISONED if spec.scenario.poisoned else CLEAN,
+        "rounds": schedule.rounds, "lr": schedule.lr, "batch_size": schedule.batch_size,
+    }  # fmt: skip
     try:
         if BEFORE not in scenario.kept:
             scenario.kept[BEFORE] = trained(scenario, federation, schedule)
@@ -100,12 +111,14 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
                 **scenario.overrides(spec.method, spec.preset),
             )  # fmt: skip
             state, cost = result.state, result.cost.to_json()
-        phi = margins(federation, request, state, schedule.threads)
+        target, _ = federation.client(request.client).split([request])
+        unseen = scenario.dataset.test.select(torch.arange(min(len(target), len(scenario.dataset.test))))
+        phi, unseen_phi = (margins(federation, samples, state, schedule.threads) for samples in (target, unseen))
         measured = measure(federation, state, [request], scenario.dataset.test, threads=schedule.threads)
     except FedForgetError as error:
         return figures | {"note": str(error)}
     figures |= {"test_acc": measured.test_acc, "bd_acc": measured.bd_acc, "retained_acc": measured.retained_acc}
-    return figures | cost | {"margins": [round(value, 4) for value in phi.tolist()]}
+    return figures | cost | {"margins": phi, "unseen_margins": unseen_phi}
 
 
 def federation_of(scenario: Scenario, world: World, seed: int) -> tuple[LocalFederation, ErasureRequest]:
@@ -115,7 +128,11 @@ def federation_of(scenario: Scenario, world: World, seed: int) -> tuple[LocalFed
     parts = partition("iid", dataset.train.labels, CLIENTS, seed)
     own = dataset.train.ids[parts[ASKING_CLIENT]]
     request = ErasureRequest.of_samples(ASKING_CLIENT, own[: len(own) // 2].tolist())
-    return LocalFederation(dataset, parts, scenario.bench.model, device=scenario.options.device), request
+    backdoors = []
+    if scenario.spec.poisoned:
+        backdoors.append(Backdoor.draw(request, scenario.configuration.trigger, len(dataset.classes), seed))
+    model, device = scenario.bench.model, scenario.options.device
+    return LocalFederation(dataset, parts, model, backdoors=backdoors, device=device), request
 
 
 def trained(scenario: Scenario, federation: LocalFederation, schedule: Schedule) -> State:
@@ -125,79 +142,100 @@ def trained(scenario: Scenario, federation: LocalFederation, schedule: Schedule)
     return train(federation, initial, schedule, history=scenario.history)
 
 
-def margins(federation: LocalFederation, request: ErasureRequest, state: State, threads: int) -> Tensor:
-    """phi of every sample of R, in the client's order: [n]."""
-    client = federation.client(request.client)
-    target, _ = client.split([request])
+def margins(federation: LocalFederation, samples: Samples, state: State, threads: int) -> list[float]:
+    """phi of every sample."""
+    network = federation.model
+    network.load_state_dict(state)
     with thread_count(threads):
-        logits = predict(client.load(state), target.features, client.normalisation, client.device)
-    return margin(logits, target.labels)
+        logits = predict(network, samples.features, federation.normalisation, federation.device)
+    return [round(value, 4) for value in margin(logits, samples.labels).tolist()]
 
 
 @dataclass(frozen=True)
 class Told:
-    """How well a subject's models are told from the oracles. `klom`: 95th percentile over R of D_KL(subject || oracle).
-    `beyond`: mean margin minus the oracles', above 0 where R is remembered and below where it is worse than unseen."""
+    """How well a subject's models are told from the oracles on some samples. `klom`: 95th percentile over them of
+    D_KL(subject || oracle). `beyond`: the mean margin minus the oracles', above 0 where the subject is surer."""
 
     lira: ULira
     klom: float
     beyond: float
 
 
-def compare(subject: Sequence[Row], oracles: Sequence[Row]) -> Told | None:
+def compare(subject: Sequence[Row], oracles: Sequence[Row], samples: str = "margins") -> Told | None:
     """None where a side has too few models."""
-    phi_u, phi_r = ([row["margins"] for row in rows if row.get("margins")] for rows in (subject, oracles))
+    phi_u, phi_r = ([row[samples] for row in rows if row.get(samples)] for rows in (subject, oracles))
     if min(len(phi_u), len(phi_r)) < FEWEST_MODELS:
         return None
-    unlearned, retrained = torch.tensor(phi_u).double(), torch.tensor(phi_r).double()
+    unlearned, retrained = torch.tensor(phi_u, dtype=torch.float64), torch.tensor(phi_r, dtype=torch.float64)
     lira, divergence = u_lira(unlearned, retrained), klom(unlearned, retrained)
     if lira is None or divergence is None:
         return None
     return Told(lira, divergence.percentile_95, float(unlearned.mean() - retrained.mean()))
 
 
-def subjects(rows: Sequence[Row]) -> dict[str, tuple[list[Row], Told | None]]:
-    """Every subject's rows and what was found, the known ones first."""
+@dataclass(frozen=True)
+class Subject:
+    """A subject's rows, and how it is told on R and on samples that no model saw."""
+
+    rows: list[Row]
+    on_target: Told | None
+    on_unseen: Told | None
+
+
+def subjects(rows: Sequence[Row]) -> dict[str, Subject]:
+    """Every subject but the oracles, the known ones first."""
     groups = by_method(rows)
     oracles = groups.pop(ORACLE, [])
-    first = [name for name in (BEFORE, RETRAIN) if name in groups]
+    known = [name for name in (BEFORE, RETRAIN) if name in groups]
     return {
-        name: (groups[name], compare(groups[name], oracles)) for name in dict.fromkeys((*first, *groups))
-    }  # fmt: skip
+        name: Subject(groups[name], compare(groups[name], oracles), compare(groups[name], oracles, "unseen_margins"))
+        for name in dict.fromkeys((*known, *groups))
+    }
 
 
-def _partitions(rows: Sequence[Row]) -> dict[int, list[Row]]:
-    found: dict[int, list[Row]] = {}
+def by_world(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows of each target and partition: only they can be compared."""
+    found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["setting"], []).append(row)
+        found.setdefault(f"{row['target']}, partition {row['setting']}", []).append(row)
     return found
-
-
-COLUMNS = (
-    "model", "U-LiRA accuracy (%)", "AUC", "TPR (%) at 1 % FPR", "KLoM (nats)", "margin beyond oracles'",
-    "R as trained (%)", "Test Acc (%)", "models",
-)  # fmt: skip
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
-    for seed, own in _partitions(rows).items():
-        body: list[list[str | Entry]] = [
-            [name, *_shown(told), entry(lines, "bd_acc"), entry(lines, "test_acc"), counted(lines)]
-            for name, (lines, told) in subjects(own).items()
-        ]
-        oracles = [row for row in own if row["method"] == ORACLE]
-        body.append([ORACLE, *[DASH] * 5, entry(oracles, "bd_acc"), entry(oracles, "test_acc"), counted(oracles)])
-        found.append(Table(f"Told from models that never saw R, partition {seed}", COLUMNS, body, _notes(own)))
+    for world, own in by_world(rows).items():
+        told, changed = _told(own), _changed(own)
+        columns = ("model", "U-LiRA accuracy (%)", "AUC", "TPR (%) at 1 % FPR", "KLoM (nats)", "margin - oracles'")
+        found.append(Table(f"Told from oracles on R: {world}", columns, told, _notes(own)))
+        columns = ("model", "U-LiRA accuracy (%)", "margin - oracles'", "R as trained (%)", "Test Acc (%)", "models")
+        notes = (
+            "The first two columns are of test samples, which no model saw: a model told there changed as a whole.",
+        )
+        found.append(Table(f"Told from oracles on unseen samples: {world}", columns, changed, notes))
     return found
 
 
-def _shown(told: Told | None) -> list[str | Entry]:
-    if told is None:
-        return [DASH] * 5
-    lira = told.lira
-    tpr = DASH if lira.tpr is None else _interval(lira.tpr, 100, 1)
-    return [_interval(lira.accuracy, 100, 1), _interval(lira.auc, 1, 3), tpr, f"{told.klom:.2f}", f"{told.beyond:+.2f}"]
+def _told(rows: Sequence[Row]) -> list[list[str | Entry]]:
+    body: list[list[str | Entry]] = []
+    for name, subject in subjects(rows).items():
+        told = subject.on_target
+        if told is None:
+            body.append([name, *[DASH] * 5])
+            continue
+        tpr = DASH if told.lira.tpr is None else _interval(told.lira.tpr, 100, 1)
+        accuracy, area = _interval(told.lira.accuracy, 100, 1), _interval(told.lira.auc, 1, 3)
+        body.append([name, accuracy, area, tpr, f"{told.klom:.2f}", f"{told.beyond:+.2f}"])
+    return body
+
+
+def _changed(rows: Sequence[Row]) -> list[list[str | Entry]]:
+    body: list[list[str | Entry]] = []
+    oracles = Subject([row for row in rows if row["method"] == ORACLE], None, None)
+    for name, subject in (subjects(rows) | {ORACLE: oracles}).items():
+        told, own = subject.on_unseen, subject.rows
+        seen = [DASH] * 2 if told is None else [_interval(told.lira.accuracy, 100, 1), f"{told.beyond:+.2f}"]
+        body.append([name, *seen, entry(own, "bd_acc"), entry(own, "test_acc"), counted(own)])
+    return body
 
 
 def _interval(estimate: Estimate, unit: int, digits: int) -> str:
@@ -207,63 +245,61 @@ def _interval(estimate: Estimate, unit: int, digits: int) -> str:
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     first = next((row for row in rows if row.get("margins")), rows[0])
-    count = len(first.get("margins") or ())
+    count, samples = len(first.get("margins") or ()), WORLDS[first["dataset"]].samples
+    how = "with a trigger and one wrong label" if first["target"] == POISONED else "clean"
     return [
-        f"Not the configuration's federation but one that memorises: {CLIENTS} clients, the first "
-        f"{WORLDS[first['dataset']].samples} training samples, {first['rounds']} rounds, rate {first['lr']:g}, "
-        f"batch {first['batch_size']}, no trigger; R is half of client {ASKING_CLIENT}'s samples ({count}).",
-        "95 % intervals over models (jackknife). Chance is 50 %, AUC 0.5 and a TPR of "
-        f"{100 * (count // 100 + 1) / (count + 1):.1f} %.",
+        f"Not the configuration's federation but one that memorises: {CLIENTS} clients, {samples} training samples, "
+        f"{first['rounds']} rounds, learning rate {first['lr']:g}, batch {first['batch_size']}; R is {count} of client "
+        f"{ASKING_CLIENT}'s samples, {how}.",
+        "95 % intervals over models (jackknife). Chance is 50 %, AUC 0.5"
+        + (f" and a TPR of {100 * (count // 100 + 1) / (count + 1):.1f} %." if count >= 100 else "."),
         "KLoM is D_KL(unlearned || oracle), its 95th percentile over R, at most 11.5. Retrain's is what equal "
-        "distributions show with so few models, and not 0.",
+        "distributions show with so few models, not 0.",
         *notes_of(rows),
     ]
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """The order that was found, and whether the two known subjects are where they must be."""
-    sentences = []
-    for own in _partitions(rows).values():
-        seen = {name: told for name, (_, told) in subjects(own).items() if told is not None}
-        if BEFORE not in seen or RETRAIN not in seen:
-            sentences.append("Too few models of the known subjects are here to say anything of the order.")
-            continue
-        order = sorted(seen, key=lambda name: -seen[name].lira.accuracy.value)
-        listed = ", ".join(f"{name} {100 * seen[name].lira.accuracy.value:.1f} %" for name in order)
-        sentences.append(f"Told from the oracles by U-LiRA, from the most to the least: {listed}.")
-        worse = order[: order.index(BEFORE)]
-        if worse:
-            signs = ", ".join(f"{name} {seen[name].beyond:+.2f}" for name in worse)
-            sentences.append(
-                f"The untouched model is not the worst: {', '.join(worse)} told more easily. U-LiRA tells in both "
-                f"directions; a margin below the oracles' is R forgotten too far ({signs})."
-            )
-        else:
-            sentences.append("The untouched model is the worst, as it must be.")
-        accuracy = seen[RETRAIN].lira.accuracy
-        inside = accuracy.low <= 0.5 <= accuracy.high
-        sentences.append(
-            f"Retrain's interval, {100 * accuracy.low:.1f} to {100 * accuracy.high:.1f} %, "
-            f"{'contains 50 %, as it must' if inside else 'does not contain 50 %, though it should'}."
-        )
-    return sentences
+    return [f"Target {world}. {_remark(subjects(own))}" for world, own in by_world(rows).items()]
+
+
+def _remark(found: Mapping[str, Subject]) -> str:
+    told = {name: subject.on_target for name, subject in found.items() if subject.on_target is not None}
+    if BEFORE not in told or RETRAIN not in told:
+        return "There are too few models of the known subjects to say anything."
+    accuracy = {name: one.lira.accuracy for name, one in told.items()}
+    order = sorted(told, key=lambda name: -accuracy[name].value)
+    text = f"From the most to the least told: {', '.join(f'{n} {100 * accuracy[n].value:.1f} %' for n in order)}. "
+    above = [name for name in order if accuracy[name].low > accuracy[BEFORE].value]
+    if above:
+        unseen = {name: found[name].on_unseen for name in above}
+        shown = [f"{n} (on unseen samples {100 * t.lira.accuracy.value:.1f} %)" for n, t in unseen.items() if t]
+        text += f"The untouched model is not the worst; above it, with the whole interval: {', '.join(shown)}. "
+    else:
+        text += "The untouched model is the worst, or none is worse beyond its interval. "
+    low, value, high = (100 * getattr(accuracy[RETRAIN], name) for name in ("low", "value", "high"))
+    inside = "contains 50 %, as it must" if low <= 50 <= high else "does not contain 50 %, though it should"
+    return f"{text}Retrain is at {value:.1f} %, and its interval, {low:.1f} to {high:.1f} %, {inside}."
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
-    """U-LiRA's accuracy and KLoM of every subject."""
+    """U-LiRA's accuracy on R and on unseen samples, with its intervals."""
     panels = []
-    for seed, own in _partitions(rows).items():
-        seen = {name: told for name, (_, told) in subjects(own).items() if told is not None}
-        accuracy = [_bar(told.lira.accuracy) for told in seen.values()]
-        divergence = [Entry(told.klom, count=1) for told in seen.values()]
-        title = f"partition {seed}: U-LiRA accuracy with 95 % intervals, chance 50 %"
-        panels.append(Bars(title, list(seen), {"all": accuracy}, "accuracy (%)"))
-        panels.append(Bars(f"partition {seed}: D_KL(unlearned || oracle)", list(seen), {"all": divergence}, "nats"))
-    return bar_charts(stem, f"Told from models that never saw R, {rows[0]['dataset']}", rows, panels)
+    for world, own in by_world(rows).items():
+        seen = {name: subject for name, subject in subjects(own).items() if subject.on_target and subject.on_unseen}
+        series = {
+            "R": [_bar(subject.on_target) for subject in seen.values()],
+            "unseen": [_bar(subject.on_unseen) for subject in seen.values()],
+        }
+        panels.append(Bars(f"target {world}", list(seen), series, "U-LiRA accuracy (%)"))
+    return bar_charts(stem, f"Told from models that never saw R, {rows[0]['dataset']}: chance is 50 %", rows, panels)
 
 
-def _bar(estimate: Estimate) -> Entry:
-    return Entry(100 * estimate.value, 50 * (estimate.high - estimate.low), 1)
+def _bar(told: Told | None) -> Entry:
+    if told is None:
+        return Entry()
+    return Entry(100 * told.lira.accuracy.value, 50 * (told.lira.accuracy.high - told.lira.accuracy.low), 1)
 
 
 ULIRA = Experiment(

@@ -26,7 +26,14 @@ from fedforget.federation.tasks import Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.checks import check_targets
 from fedforget.methods.fedaf.method import forget_with_fedaf
-from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, PAPER, RECOMMENDED
+from fedforget.methods.fedaf.settings import (
+    CONVENTIONAL,
+    CONVENTIONAL_REPLACING,
+    LASTING,
+    PAPER,
+    RECOMMENDED,
+    THOROUGH,
+)
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
 from fedforget.methods.fedquit import FedQUITSettings, forget_with_fedquit
@@ -55,7 +62,9 @@ class Method:
 METHODS: dict[str, Method] = {
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
-        forget_with_fedaf, {"recommended": RECOMMENDED, "paper": PAPER}, "overwrite the target with new memories"
+        forget_with_fedaf,
+        {"recommended": RECOMMENDED, "lasting": LASTING, "thorough": THOROUGH, "paper": PAPER},
+        "overwrite the target with new memories",
     ),
     "fedaf-c": Method(
         forget_with_fedaf,

@@ -85,6 +85,11 @@ class FedAFSettings:
     reminder_guard: bool = False
     """The same for the reminder of the teacher of `reminded`."""
 
+    shrink: float = 1.0
+    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `method.rebuild`. 1: all."""
+    rebuilding: float = 0.0
+    """How long the weights are rebuilt, as a part of the training they once took."""
+
     def for_network(self, weights: int) -> FedAFSettings:
         """The same settings with a number wherever `auto` stands, for a network of so many trainable weights."""
         large = int(weights >= LARGE_NETWORK)
@@ -156,6 +161,13 @@ class FedAFSettings:
             )
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
+        if self.shrink > 1 or self.rebuilding > 1:
+            raise InputError(
+                f"FedAF settings 'shrink' and 'rebuilding' are {self.shrink} and {self.rebuilding}, "
+                "but each must be at most 1."
+            )
+        if self.shrink < 1 and not self.rebuilding:
+            raise InputError("FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above 0 as well.")
         if self.recovery_share != "auto" and not 0 < float(self.recovery_share) <= 1:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
@@ -163,6 +175,10 @@ class FedAFSettings:
 
 
 RECOMMENDED = FedAFSettings()
+
+LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.2, rebuilding=0.03)
+"""What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
+THOROUGH = replace(LASTING, rebuilding=0.08)
 
 PAPER = FedAFSettings(
     memory="debiased", teachers=10, sigma="auto",
