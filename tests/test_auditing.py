@@ -100,9 +100,10 @@ def audited(forgotten: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def evidence_files(folder: Path) -> dict[str, Path]:
+def evidence_files(folder: Path, level: str = "quick") -> dict[str, Path]:
     """By the method whose model they speak of."""
-    return {path.parent.name.partition("-default")[0]: path for path in folder.glob("forgotten/*/evidence.json")}
+    found = folder.glob(f"forgotten/*/evidence-{level}.json")
+    return {path.parent.name.partition("-default")[0]: path for path in found}
 
 
 def without_the_time(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -150,6 +151,24 @@ def test_every_model_that_forgot_gets_a_verdict_and_its_evidence(audited: Path):
         assert record["notes"] == []
 
 
+def test_what_informs_is_in_the_audit(audited: Path):
+    """On test data alone; no part of the verdict."""
+    audit = json.loads((audited / "audit.json").read_text())
+    for row in audit["rows"]:
+        if row["method"] == "retrain":
+            assert "closeness" not in row, "it is one of the oracles"
+            continue
+        near = row["closeness"]
+        assert list(near) == ["ToW", "prediction divergence", "weight distance", "activation distance"]
+        assert 0 < near["ToW"]["to_oracles"] <= 1
+        for name in list(near)[1:]:
+            assert near[name]["ratio"] == pytest.approx(near[name]["to_oracles"] / near[name]["between_oracles"])
+        assert len(row["class_gaps"]) == 10
+        assert all(gap["low"] < gap["gap"] < gap["high"] for gap in row["class_gaps"])
+    by_method = {row["method"]: row for row in audit["rows"]}
+    assert by_method["before"]["closeness"]["ToW"]["to_oracles"] < 0.9
+
+
 def test_nothing_is_trained_twice(audited: Path, tmp_path: Path, asked: list[Task]):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     first = {method: read_evidence(path) for method, path in evidence_files(folder).items()}
@@ -186,7 +205,9 @@ def test_alone_trains_no_retrain_and_no_oracle(run: Path, asked: list[Task]):
     assert not list((run / "forgotten").glob("retrain-*"))
     for row in audit["rows"]:
         assert (row["verdict"]["oracles"], row["verdict"]["with_oracle"]) == (0, False)
-    for path in evidence_files(run).values():
+        assert not {"closeness", "class_gaps"} & row.keys(), "there is nothing to compare with"
+    assert evidence_files(run, "alone").keys() == {"fedaf-c", "not"}
+    for path in evidence_files(run, "alone").values():
         record = verify_evidence(path)
         assert (record["level"], record["models"]["oracles"]) == ("alone", [])
         assert all("oracles" not in reading or reading["oracles"] == [] for reading in record["readings"])
@@ -196,7 +217,10 @@ def test_alone_a_retrain_that_is_there_is_judged_like_any_other(audited: Path, t
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     rows = {row["method"]: row for row in audit_run(folder, level="alone")["rows"]}
     assert rows["retrain"]["verdict"]["word"] in ("forgotten", "not enough evidence")
-    assert evidence_files(folder).keys() == {"retrain", "fedaf-c", "not"}
+    assert evidence_files(folder, "alone").keys() == {"retrain", "fedaf-c", "not"}
+    for method, path in evidence_files(audited).items():
+        assert evidence_files(folder)[method].read_bytes() == path.read_bytes(), "another level's evidence stays"
+    assert rows["not"]["evidence"]["file"].endswith("/evidence-alone.json")
 
 
 def test_full_looks_closer(audited: Path, tmp_path: Path):
@@ -204,7 +228,7 @@ def test_full_looks_closer(audited: Path, tmp_path: Path):
     assert auditing.ORACLES == {"alone": 0, "quick": 3, "full": 8}
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     audit_run(folder, level="full", oracles=2)
-    record = verify_evidence(evidence_files(folder)["not"])
+    record = verify_evidence(evidence_files(folder, "full")["not"])
     assert (record["level"], record["verdict"]["oracles"]) == ("full", 2)
     assert record["pictures"]["subject"]["comes back"]["rounds"] == [0, 1, 2, 3]
 
@@ -212,8 +236,28 @@ def test_full_looks_closer(audited: Path, tmp_path: Path):
 def test_without_a_level_there_is_no_verdict(run: Path, asked: list[Task]):
     audit = audit_run(run)
     assert not any("verdict" in row for row in audit["rows"])
-    assert evidence_files(run) == {}
+    assert not list(run.rglob("evidence*"))
     assert not any(isinstance(task, AttackMembership) for task in asked)
+
+
+def test_chosen_attacks_alone_are_made_and_nothing_is_forgotten_by_them(audited: Path, tmp_path: Path):
+    folder = Path(shutil.copytree(audited, tmp_path / "run"))
+    whole = {row["method"]: row for row in json.loads((audited / "audit.json").read_text())["rows"]}
+    audit = audit_run(folder, level="quick", attacks=["return"])
+    for row in audit["rows"]:
+        if "verdict" in row:
+            findings = {f["name"]: f for f in row["verdict"]["findings"]}
+            assert findings["relearning"]["says"] == findings["membership by loss"]["says"] == "missing"
+            for name in ("comes back", "accuracy on the target", "unseen data of all classes"):
+                before = next(f for f in whole[row["method"]]["verdict"]["findings"] if f["name"] == name)
+                assert findings[name]["value"] == before["value"]
+            assert row["verdict"]["word"] != "forgotten"
+    for method, path in evidence_files(audited).items():
+        assert evidence_files(folder)[method].read_bytes() == path.read_bytes(), "stronger evidence stays"
+    record = verify_evidence(evidence_files(folder, "quick-return")["not"])
+    assert record["notes"] == [
+        f"{name} was left out, as the audit was asked to." for name in ("membership", "relearning", "probe")
+    ]
 
 
 def test_a_method_that_diverged_has_no_verdict_and_the_others_do(run: Path):
@@ -222,7 +266,7 @@ def test_a_method_that_diverged_has_no_verdict_and_the_others_do(run: Path):
     rows = {row["method"]: row for row in audit_run(run, level="alone")["rows"]}
     assert "verdict" not in rows["fedaf"]
     assert rows["not"]["verdict"]["word"] in WORDS
-    assert evidence_files(run).keys() == {"fedaf-c", "not"}
+    assert evidence_files(run, "alone").keys() == {"fedaf-c", "not"}
 
 
 def test_a_model_made_anew_is_not_the_one_that_was_examined(audited: Path, tmp_path: Path):
@@ -242,7 +286,7 @@ def test_the_second_request_is_judged_without_what_the_first_took(run: Path, ask
     audit_run(run, [OTHER], level="quick", oracles=2)
     assert {task.exclude for task in asked if isinstance(task, Train)} == {(CLASS, OTHER)}
     assert {task.served for task in asked if isinstance(task, AttackMembership)} == {(CLASS,)}
-    record = verify_evidence(branch_folder(Run(run), [OTHER], "not", "default") / "evidence.json")
+    record = verify_evidence(branch_folder(Run(run), [OTHER], "not", "default") / "evidence-quick.json")
     assert record["request"]["served"] == [CLASS.to_json()]
     assert record["request"]["requests"] == [OTHER.to_json()]
     assert record["models"]["before"]["digest"] == digest(Run(run).load_model())
@@ -256,7 +300,7 @@ def test_evidence_in_which_no_oracle_has_a_measure_is_accepted(run: Path):
     few = ErasureRequest.of_samples(1, own.ids[:12].tolist())
     forget_run(run, [few], "not")
     audit_run(run, [few], level="quick", oracles=2)
-    record = verify_evidence(branch_folder(Run(run), [few], "not", "default") / "evidence.json")
+    record = verify_evidence(branch_folder(Run(run), [few], "not", "default") / "evidence-quick.json")
     assert record["verdict"]["with_oracle"]
     assert record["verdict"]["word"] == "not enough evidence"
     assert record["notes"][0].startswith("Client 1 has 12 target samples and ")
@@ -316,6 +360,11 @@ def test_the_progress_counts_to_its_total(run: Path):
         ({"level": "full", "oracles": 0}, "0 oracles cannot judge anything; use 2 or more, with the level quick or"),
         ({"level": "quick", "oracles": -3}, "-3 oracles cannot judge anything; use 2 or more, with the level quick or"),
         ({"level": "alone", "oracles": 3}, "3 oracles cannot judge anything; use 2 or more, with the level quick or"),
+        (
+            {"level": "quick", "attacks": ["lira"]},
+            "Attack 'lira' is unknown; choose from membership, relearning, return,",
+        ),
+        ({"attacks": ["probe"]}, "Attacks are made for a verdict; name the level too: alone, quick or full."),
         ({"oracles": 3}, "3 oracles cannot judge anything; use 2 or more, with the level quick or full."),
     ],
 )

@@ -79,7 +79,7 @@ def judged(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def evidence(judged: Path, tmp_path: Path) -> Path:
     """An evidence file with its model beside it."""
-    (file,) = Path(shutil.copytree(judged, tmp_path / "judged")).glob("forgotten/not-*/evidence.json")
+    (file,) = Path(shutil.copytree(judged, tmp_path / "judged")).glob("forgotten/not-*/evidence-alone.json")
     return file
 
 
@@ -258,6 +258,13 @@ def test_audit_with_a_level_judges_every_method(fedforget: Command, own_copy: Pa
         assert record["level"] == (words[1] if "--level" in words else "quick")
         assert record["verdict"] == row["verdict"]
         assert only_json(fedforget("verify", own_copy / row["evidence"]["file"], "--json"))["verdict"] == row["verdict"]
+    some = only_json(fedforget("audit", own_copy, "--oracles", "2", "--attacks", "probe, return", "--json"))
+    (row,) = [row for row in some["rows"] if row["method"] == "not"]
+    says = {f["name"]: f["says"] for f in row["verdict"]["findings"]}
+    assert says["linear probe"] != "missing"
+    assert says["relearning"] == says["membership by entropy"] == "missing"
+    assert row["verdict"]["word"] != "forgotten"
+    assert "not enough evidence" in " ".join(fedforget("audit", "--help").out.replace("│", " ").split())
     said = fedforget("audit", own_copy, "--level", "alone")
     (line,) = [line for line in said.out.splitlines() if line.startswith("not (default): ")]
     (row,) = [r for r in json.loads((own_copy / "audit.json").read_text())["rows"] if r["method"] == "not"]
@@ -491,6 +498,11 @@ AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
     "half a target": (("--client", "0"), "Name the client and one target: "),
     "level": (("--level", "deep"), "Level 'deep' is unknown; choose one of alone, quick, full."),
     "one oracle": (("--oracles", "1"), "1 oracles cannot judge anything; use 2 or more, with the level quick or full."),
+    "attack": (
+        ("--attacks", "probe, lira"),
+        "Attack 'lira' is unknown; choose from membership, relearning, return, probe.",
+    ),
+    "no attack": (("--attacks", ""), "Attack '' is unknown; choose from membership, relearning, return, probe."),
     "oracles alone": (("--level", "alone", "--oracles", "3"), "3 oracles cannot judge anything; use 2 or more, with"),
 }
 
@@ -538,12 +550,12 @@ def flattered(record: dict[str, Any]) -> None:
 
 
 FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "not there": (lambda path: path.unlink(), "evidence.json cannot be read: No such file or directory."),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "evidence.json cannot be read: Is a directory."),
+    "not there": (lambda path: path.unlink(), "evidence-alone.json cannot be read: No such file or directory."),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "evidence-alone.json cannot be read: Is a directory."),
     "no JSON": (lambda path: path.write_text("{"), "is no evidence file, or it was changed: it is not readable JSON."),
     "no object": (lambda path: path.write_text("[]"), "is no evidence file, or it was changed"),
     "deep": (lambda path: path.write_text("[" * 100_000), "is no evidence file, or it was changed"),
-    "a byte": (lambda path: flip_a_byte(path, len(path.read_bytes()) // 2), "evidence.json "),
+    "a byte": (lambda path: flip_a_byte(path, len(path.read_bytes()) // 2), "evidence-alone.json "),
     "another schema": (lambda path: path.write_text('{"schema": 3}'), "has the schema 3, but this fedforget reads"),
     "no number": (
         lambda path: path.write_text(path.read_text().replace('"error": ', '"error": NaN, "was": ', 1)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fedforget.audit.evidence import evidence_record, verify_evidence, write_evidence
+from fedforget.audit.evidence import evidence_record, read_evidence, write_evidence
 from fedforget.audit.membership import BINS, GRID
 from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.data import load_dataset
 from fedforget.report import write_report
-from fedforget.report_evidence import in_words
+from fedforget.report_evidence import in_words, scale_of
 from test_report import (
     BACKDOOR,
     HOSTILE,
@@ -29,7 +30,7 @@ from test_report import (
     words,
 )
 
-FILE = "forgotten/fedaf-recommended-ab/evidence.json"
+FILE = "forgotten/fedaf-recommended-ab/evidence-quick.json"
 Page = Callable[..., str]
 
 
@@ -165,15 +166,79 @@ def test_the_evidence_stands_behind_the_figures(page: Page, tmp_path: Path) -> N
         ["membership by calibrated margin (area)", "0.930", "0.990", f"{area.low:.3f} to 1.000", "as if never seen"],
         ["loss on the target (nats)", "3", "0.1", f"0 to {loss.high:.3g}", "as if never seen"],
     ]
+    spared = scale_of("loss spared, beside unseen data", True)
+    assert spared[1] == (-math.inf, math.inf), "it is a difference, even beside oracles"
     assert drawn(text) == 3
     assert "ROC of the calibrated attack, area after 0.930, before 0.990, oracles 0.920; 0.5 is guessing." in text
     assert "oracle 3 from 4.0" in text
     shown = re.search(rf"<code>{FILE}</code>, SHA-256 <code>(\w+)</code>.*<code>fedforget verify {FILE}</code>", text)
     assert shown
-    with pytest.raises(KeyError, match="subject"):  # sound as far as the model, which these tests have none of
-        verify_evidence(tmp_path / FILE)
+    read_evidence(tmp_path / FILE)  # sound as far as the model, which these tests have none of
     assert_balanced(text)
     assert_self_contained(text)
+
+
+def compared(row: dict[str, Any]) -> None:
+    row["closeness"] = {
+        "ToW": {"to_oracles": 0.9512, "between_oracles": 0.981, "ratio": None},
+        "weight distance": {"to_oracles": 12.0, "between_oracles": 16.0, "ratio": 0.75},
+        "activation distance": {"to_oracles": None, "between_oracles": None, "ratio": None},
+    }
+    row["class_gaps"] = [{"gap": -1.0, "low": -4.0, "high": 2.0}] * 8 + [{"gap": -40.0, "low": -50.0, "high": -30.0}]
+    row["class_gaps"].append(None)
+
+
+def test_what_informs_stands_beside_the_findings_and_class_by_class(page: Page) -> None:
+    audit = make_audit()
+    audit["rows"][0]["closeness"] = {"ToW": {"to_oracles": 0.05, "between_oracles": 0.981, "ratio": None}}
+    text = page(audit=audit, change=compared)
+    table = re.search(r'aria-label="Closeness of .*?<tbody>(.*?)</tbody>', text, re.DOTALL)
+    assert table
+    shown = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table[1])]
+    assert shown == [
+        ["ToW (1 is as an oracle does)", "0.951", "0.05", "0.981", "–"],
+        ["weight distance", "12", "–", "16", "0.75"],
+        ["activation distance", "–", "–", "–", "–"],
+    ]
+    assert drawn(text) == 4
+    assert "less the oracles’ mean, in points: 8 −40.0 beyond their intervals." in text
+    meaning = words(text, "meaning")
+    assert "They are no part of the verdict. Units of networks that started from different weights" in meaning
+    assert_balanced(text)
+    assert_self_contained(text)
+    assert "For comparison only" not in page()
+
+
+def test_the_limits_name_the_attacks_that_were_made(page: Page) -> None:
+    evidence = [*with_oracles(), reading("linear probe", 0.0, 90.0, [0.0, 1.0, 2.0])]
+    evidence += [reading("relearning", None, 90.0, []), reading("comes back", 0.0, 90.0, [0.0, 1.0, 2.0])]
+    meaning = words(page(evidence), "meaning")
+    assert "This audit mounts membership attacks, further rounds and a linear probe; it mounts none that" in meaning
+    assert "This audit mounts no such attack" in words(page(evidence[:1]), "meaning")
+
+
+def test_without_a_test_sample_there_is_no_gap_to_draw(page: Page) -> None:
+    def change(row: dict[str, Any]) -> None:
+        row["class_gaps"] = [None] * 10
+
+    text = page(change=change)
+    assert drawn(text) == 3
+    assert "No gaps of single classes" in words(text, "evidence")
+
+
+def test_damage_beside_the_target_is_said_plainly(page: Page) -> None:
+    rest = {"memory": False, "rest": True}
+    told = words(
+        page([*with_oracles(), reading("unseen data of all classes", 40.0, 97.0, [97.0, 96.0, 98.0], **rest)]),
+        "summary",
+    )
+    assert told.startswith("Over-forgotten (against 3 oracles): The rest of the model was damaged: unseen data of all")
+    text = page(
+        [*without_oracle(0.0), reading("unseen data of all classes, against before", -50.0, 0.0, [], **rest)],
+        with_oracle=False,
+    )
+    assert words(text, "summary").startswith("Over-forgotten (without oracle): The rest of the model was damaged: ")
+    assert cells(text)[-1][1:] == ["−50.0", "+0.0", "−7.9 to +7.9", "worse than before"]
 
 
 def test_limits_and_words_are_those_of_a_verdict(page: Page) -> None:
@@ -206,7 +271,7 @@ def test_without_oracle_differences_are_held_against_none(page: Page) -> None:
     assert "No relearning curve: it means nothing without an oracle's" in said
     assert "ROC of the loss attack, area after 0.510, before 0.900; 0.5 is guessing." in text
     assert drawn(text) == 2
-    assert "two membership attacks" in meaning
+    assert "This audit mounts membership attacks and further rounds; it mounts none that" in meaning
     assert "Without oracle, memory is what sets the target apart" in meaning
     assert "One Retrain is one draw" in meaning
 
@@ -284,8 +349,8 @@ def test_oracles_that_could_not_be_measured_are_not_no_oracles(page: Page) -> No
 @pytest.mark.real
 @pytest.mark.parametrize("width", [390, 1200])
 def test_a_browser_shows_the_evidence_without_sideways_scrolling(page: Page, tmp_path: Path, width: int) -> None:
-    page(with_oracles(60.0))
+    page(with_oracles(60.0), change=compared)
     assert seen_in_browser(tmp_path, width) == {
         "title": "Forgetting class 3 of client 0 – fedforget audit", "width": width,
-        "charts": 7, "pictures": 16, "small": 0,
+        "charts": 8, "pictures": 16, "small": 0,
     }  # fmt: skip

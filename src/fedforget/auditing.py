@@ -1,9 +1,12 @@
 """Audit a run folder: every model that forgot beside the one before and Retrain, examined, judged, and reported.
 
-audit.json                        the table, with the verdicts
-report.html                       the same for people
-oracles/                          retrained models, kept for the next audit
-forgotten/METHOD-.../evidence.json    what the verdict on that model was made from"""
+audit.json                            the table, with the verdicts
+report.html                           the same for people
+oracles/                              retrained models, kept for the next audit
+forgotten/METHOD-.../evidence-LEVEL.json    what the verdict on that model was made from, one file for each level (and
+                                            for each choice of attacks: evidence-quick-return.json)
+
+The first two are of the newest audit; evidence of another level stays."""
 
 from __future__ import annotations
 
@@ -14,9 +17,20 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.closeness import Look, compare_with_oracles, look_at
 from fedforget.audit.compare import audit_models
 from fedforget.audit.evidence import evidence_record, write_evidence
-from fedforget.audit.examine import ORACLES, Case, Examination, check_level, examine, examine_oracles, judge
+from fedforget.audit.examine import (
+    ATTACKS,
+    ORACLES,
+    Case,
+    Examination,
+    check_attacks,
+    check_level,
+    examine,
+    examine_oracles,
+    judge,
+)
 from fedforget.audit.measures import Measures
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
@@ -37,6 +51,7 @@ def audit_run(
     *,
     level: str | None = None,
     oracles: int | None = None,
+    attacks: Sequence[str] | None = None,
     progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
@@ -45,8 +60,13 @@ def audit_run(
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
     With a `level` (`audit.examine`) every method gets a verdict and an evidence file; `alone` needs no Retrain. What
-    has to be trained for it is kept; an interrupted audit goes on with the rounds it has."""
+    has to be trained for it is kept; an interrupted audit goes on with the rounds it has. `attacks` are the groups of
+    measures to take beside the accuracies (default: all); what is left out is missing, so nothing can be `forgotten`.
+    """
     chosen_level = None if level is None else check_level(level)
+    chosen_attacks = ATTACKS if attacks is None else check_attacks(attacks)
+    if attacks is not None and chosen_level is None:
+        raise InputError("Attacks are made for a verdict; name the level too: alone, quick or full.")
     if oracles is not None and (chosen_level in (None, "alone") or oracles < 2):
         raise InputError(f"{oracles} oracles cannot judge anything; use 2 or more, with the level quick or full.")
     run = Run(folder)
@@ -72,7 +92,7 @@ def audit_run(
     )  # fmt: skip
     audit["run"] = run.config.to_json()
     if chosen_level is not None:
-        case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served)
+        case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
         _judge_all(run, case, count, dataset, models, chosen, audit, progress)
     write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
@@ -126,6 +146,12 @@ def _judge_all(
         examined[name] = examine(case, models[name], oracles)
     progress("examining", len(names), len(names))
     rows = {_row_name(row): row for row in audit["rows"]}
+    if count:
+        everybody = [*zip(oracles, examined_oracles, strict=True), *((models[n], e) for n, e in examined.items())]
+        looks = _looks(case, dataset, everybody, progress)
+        own = dict(zip(examined, looks[count:], strict=True))
+        for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
+            rows[name] |= figures
     folders = {result["name"]: result for result in results}
     for name, examination in examined.items():
         evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles)
@@ -133,7 +159,7 @@ def _judge_all(
         if name == "before":
             continue
         result = folders[name]
-        path = Path(result["folder"]) / "evidence.json"
+        path = Path(result["folder"]) / f"{_evidence_name(case)}.json"
         record = evidence_record(
             request={
                 "requests": [request.to_json() for request in case.requests],
@@ -165,6 +191,24 @@ def _judge_all(
             notes=examination.notes,
         )
         rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+
+
+def _evidence_name(case: Case) -> str:
+    """By level, and by the attacks where not all were made: weaker evidence does not replace stronger."""
+    some = () if case.attacks == ATTACKS else case.attacks or ("accuracies",)
+    return "-".join(("evidence", case.level, *some))
+
+
+def _looks(
+    case: Case, dataset: Dataset, examined: Sequence[tuple[State, Examination]], progress: Progress
+) -> list[Look | None]:
+    """Every examined model on the test data."""
+    found: list[Look | None] = []
+    for number, (state, examination) in enumerate(examined):
+        progress("comparing", number, len(examined))
+        found.append(look_at(case.federation, state, dataset.test, *examination.shares, case.schedule.threads))
+    progress("comparing", len(examined), len(examined))
+    return found
 
 
 def _row_name(row: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
     """Write `audit` as one HTML file. The same audit gives the same bytes."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from fedforget.report_evidence import LEVEL, TONES, compared_with, judged_methods, sentence
+    from fedforget.report_evidence import LEVEL, TONES, compared_with, judged_methods, mounted, sentence
     from fedforget.runs import write_text
 
     environment = Environment(loader=PackageLoader("fedforget"), autoescape=True, undefined=StrictUndefined)
@@ -74,9 +74,10 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,
-        judged=judged_methods(path.parent, audit["rows"]),
+        judged=judged_methods(path.parent, audit["rows"], audit["classes"]),
         tones=TONES,
         level=LEVEL,
+        mounted=mounted,
         compared_with=compared_with,
         sentence=sentence,
     )

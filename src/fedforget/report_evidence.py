@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,11 +43,23 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Near:
+    """One figure of `audit.closeness`, as the table shows it."""
+
+    name: str
+    value: str
+    before: str
+    oracles: str
+    ratio: str
+
+
+@dataclass(frozen=True)
 class Judged:
     """A method that has a verdict, with what the page shows of the evidence for it; `missing` says what it cannot."""
 
     row: Row
     findings: list[Measured]
+    closeness: list[Near]
     charts: list[Chart]
     missing: list[str]
     notes: list[str]
@@ -62,27 +74,38 @@ class Judged:
         return shlex.join(["fedforget", "verify", self.row["evidence"]["file"]])
 
 
-def judged_methods(folder: Path, rows: Iterable[Row]) -> list[Judged]:
+def judged_methods(folder: Path, rows: Sequence[Row], classes: Sequence[str]) -> list[Judged]:
     """Every method that has a verdict; `folder` is where the report is, and the evidence files' names start there."""
+    before: Row = next((row for row in rows if row["method"] == "before"), {})
     found = [(row, read_record(folder, row)) for row in rows if row.get("verdict") and row["method"] != "before"]
     bins = shown_bins([record for _, record in found if record])
-    return [judged(row, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
+    return [judged(row, before, classes, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
 
 
-def judged(row: Row, record: Mapping[str, Any] | None, bins: tuple[int, int], prefix: str) -> Judged:
+def judged(
+    row: Row,
+    before: Row,
+    classes: Sequence[str],
+    record: Mapping[str, Any] | None,
+    bins: tuple[int, int],
+    prefix: str,
+) -> Judged:
     verdict = row["verdict"]
     findings = [in_words(finding, verdict) for finding in verdict["findings"]]
-    if record is None:
-        return Judged(row, findings, [], [NO_FILE], [])
-    pictures = record["pictures"]
-    drawn = [
-        draw_margins(pictures, bins, f"{prefix}margin"),
-        draw_roc(pictures, verdict, f"{prefix}roc"),
-        draw_relearning(pictures, verdict, f"{prefix}relearning"),
-    ]
+    drawn: list[Chart | str] = [NO_FILE]
+    if record is not None:
+        pictures = record["pictures"]
+        drawn = [
+            draw_margins(pictures, bins, f"{prefix}margin"),
+            draw_roc(pictures, verdict, f"{prefix}roc"),
+            draw_relearning(pictures, verdict, f"{prefix}relearning"),
+        ]
+    if row.get("class_gaps"):
+        drawn.append(draw_gaps(row["class_gaps"], classes, f"{prefix}gaps"))
     charts = [chart for chart in drawn if isinstance(chart, Chart)]
     missing = [words for words in drawn if isinstance(words, str)]
-    return Judged(row, findings, charts, missing, list(record.get("notes") or ()))
+    notes = [] if record is None else list(record.get("notes") or ())
+    return Judged(row, findings, nearness(row, before), charts, missing, notes)
 
 
 def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
@@ -101,6 +124,19 @@ def compared_with(verdict: Mapping[str, Any]) -> str:
     return f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
 
 
+def mounted(methods: Sequence[Judged]) -> str:
+    """The attacks that were made, in words; nothing if none was."""
+    taken = {finding.name for method in methods for finding in method.findings if finding.says != "missing"}
+    made = {
+        "membership attacks": any(name.startswith("membership") for name in taken),
+        "relearning": "relearning" in taken,
+        "further rounds": any(name == "comes back" or name.endswith("one round later") for name in taken),
+        "a linear probe": "linear probe" in taken,
+    }
+    *others, last = [name for name, there in made.items() if there] or [""]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
@@ -109,9 +145,10 @@ def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured
     name, oracle = finding["name"], verdict["with_oracle"]
     unit, bounds, shown = scale_of(name, oracle)
     low, high = (None if v is None else min(max(v, bounds[0]), bounds[1]) for v in (finding["low"], finding["high"]))
+    than = "an oracle" if oracle else "before" if finding["rest"] else "if never seen"
     told = {
         "remembers": "remembers",
-        "over-forgotten": f"worse than {'an oracle' if oracle else 'if never seen'}",
+        "over-forgotten": f"worse than {than}",
         "missing": "missing",
     }
     return Measured(
@@ -121,18 +158,37 @@ def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured
         before=shown(finding["before"]),
         expected=DASH if low is None or high is None else f"{shown(low)} to {shown(high)}",
         says=told.get(finding["says"], finding["says"]),
-        remark=remark(finding, len(verdict["findings"])),
+        remark=remark(finding, verdict["findings"]),
         accuses=finding["says"] in ("remembers", "over-forgotten"),
     )
 
 
-def remark(finding: Mapping[str, Any], measures: int) -> str:
+UNITS = {"ToW": "1 is as an oracle does", "prediction divergence": "nats"}
+
+
+def nearness(row: Row, before: Row) -> list[Near]:
+    """How near the model is to the oracles; nothing where there were none."""
+    then = before.get("closeness") or {}
+    return [
+        Near(
+            name=f"{name} ({UNITS[name]})" if name in UNITS else name,
+            value=number(figure["to_oracles"], ".3g"),
+            before=number((then.get(name) or {}).get("to_oracles"), ".3g"),
+            oracles=number(figure["between_oracles"], ".3g"),
+            ratio=number(figure["ratio"], ".2f"),
+        )
+        for name, figure in (row.get("closeness") or {}).items()
+    ]
+
+
+def remark(finding: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:
     """Why a value outside its interval accuses nobody; else nothing."""
     value, low, high = finding["value"], finding["low"], finding["high"]
     if finding["says"] != "as if never seen" or None in (value, low, high) or low <= value <= high:
         return ""
-    if min(finding["p_remembers"], finding["p_over"]) <= LEVEL:
-        return f"outside, as one of {measures} measures may be by chance"
+    for end in ("p_remembers", "p_over"):
+        if finding[end] is not None and finding[end] <= LEVEL:
+            return f"outside, as one of {sum(f[end] is not None for f in findings)} measures may be by chance"
     return "outside, at the end that does not count"
 
 
@@ -143,7 +199,7 @@ def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Ca
             return "area", (0.0, 1.0), lambda value: number(value, ".3f")
         return "area above 0.5", (-0.5, 0.5), lambda value: number(value, "+.3f")
     if name.startswith("loss"):
-        if with_oracle:
+        if with_oracle and not name.startswith("loss spared"):  # which is a difference in any case
             return "nats", (0.0, math.inf), lambda value: number(value, ".3g")
         return "nats", (-math.inf, math.inf), lambda value: number(value, "+.3g")
     if with_oracle:
@@ -275,6 +331,31 @@ def draw_relearning(pictures: Mapping[str, Any], verdict: Mapping[str, Any], nam
     told = [("after", after), ("before", before), *((f"oracle {i}", oracle) for i, oracle in enumerate(oracles, 1))]
     words = ", ".join(f"{who} {way(curve['accuracy'])}" for who, curve in told if curve)
     return Chart("Learning the target again", f"Share as trained: {words}.", inline_svg(figure, name), 72 * WIDTH)
+
+
+def draw_gaps(gaps: Sequence[Mapping[str, float] | None], classes: Sequence[str], name: str) -> Chart | str:
+    """The model's test accuracy on every class less the oracles' mean, with its interval."""
+    known = [(place, gap) for place, gap in enumerate(gaps) if gap is not None]
+    if not known:
+        return "No gaps of single classes: there is no test sample, or there are fewer than two oracles."
+    short = [text if len(text) <= 10 else text[:9] + "…" for text in classes]
+    width = max(WIDTH, 0.3 * len(short))
+    figure, (axes,) = blank_figure(width, [2.3])
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.axhline(0, color=RETRAIN, linewidth=1.3)
+    for place, gap in known:
+        axes.plot([place, place], [gap["low"], gap["high"]], color=AFTER, linewidth=1.7)
+        axes.plot(place, gap["gap"], color=AFTER, marker="o", markersize=5)
+    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
+    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
+    axes.set_xlim(-0.6, len(short) - 0.4)
+    axes.set_xlabel("class")
+    axes.set_ylabel("points above the oracles")
+    beyond = [(classes[place], gap["gap"]) for place, gap in known if gap["low"] > 0 or gap["high"] < 0]
+    outside = [f"{label} {number(gap, '+.1f')}" for label, gap in beyond]
+    told = f"{', '.join(outside)} beyond their intervals" if outside else "0 lies in every interval"
+    words = f"Test accuracy of each class less the oracles’ mean, in points: {told}."
+    return Chart("Class by class, beside the oracles", words, inline_svg(figure, name), 72 * width)
 
 
 def way(accuracy: Curve) -> str:

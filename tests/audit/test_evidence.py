@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedforget.audit.evidence import (
     SCHEMA,
@@ -100,10 +103,11 @@ def test_evidence_with_a_measure_missing_is_as_good_a_file(file: Path):
 
 
 def test_another_schema_is_refused(file: Path):
-    values = json.loads(file.read_text()) | {"schema": "fedforget/evidence/9"}
-    file.write_text(json.dumps(values))
-    with pytest.raises(InputError, match="but this fedforget reads fedforget/evidence/1"):
-        read_evidence(file)
+    for version in (1, 9):
+        values = json.loads(file.read_text()) | {"schema": f"fedforget/evidence/{version}"}
+        file.write_text(json.dumps(values))
+        with pytest.raises(InputError, match="but this fedforget reads fedforget/evidence/2; audit the run again"):
+            read_evidence(file)
 
 
 def test_what_is_no_number_is_not_written(tmp_path: Path):
@@ -111,3 +115,117 @@ def test_what_is_no_number_is_not_written(tmp_path: Path):
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_evidence(tmp_path / "evidence.json", record("m", "0", broken))
     assert not (tmp_path / "evidence.json").exists()
+
+
+# Whatever a file holds
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**400), 10**400) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where there is anything in a record, at any depth."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [way] * bool(way) + [place for key, item in inner for place in places(item, (*way, key))]
+
+
+GENUINE = json.loads(json.dumps(record("model.safetensors", "0")))
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> dict[str, Any]:
+    """A record with something else, or nothing, in one to three places."""
+    made = copy.deepcopy(GENUINE)
+    for _ in range(draw(st.integers(1, 3))):
+        *way, last = draw(st.sampled_from(places(made)))
+        inner = made
+        for key in way:
+            inner = inner[key]
+        if draw(st.booleans()):
+            inner[last] = draw(JSON)
+        else:
+            del inner[last]
+        if not places(made):
+            break
+    return made
+
+
+def refused_or_sound(path: Path) -> None:
+    """Never anything but one sentence; what passes has the verdict that its readings say."""
+    for check in (read_evidence, verify_evidence):
+        found, said = None, ""
+        try:
+            found = check(path)
+        except InputError as error:
+            said = str(error)
+        assert "\n" not in said
+        assert len(said) < 1000
+        if found is not None:
+            again = conclude(readings_of(found), with_oracle=found["verdict"]["with_oracle"])
+            assert again.word == found["verdict"]["word"]
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(made=spoiled())
+def test_a_record_that_makes_no_sense_is_refused_though_its_checksum_is_right(tmp_path: Path, made: dict[str, Any]):
+    write_evidence(tmp_path / "e.json", made)
+    refused_or_sound(tmp_path / "e.json")
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(made=st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode())
+       | st.dictionaries(st.sampled_from(sorted(GENUINE)), JSON).map(
+           lambda value: json.dumps(value | {"schema": SCHEMA}).encode()))  # fmt: skip
+def test_a_file_that_is_no_evidence_is_refused(tmp_path: Path, made: bytes):
+    (tmp_path / "e.json").write_bytes(made)
+    with pytest.raises(InputError) as refusal:
+        read_evidence(tmp_path / "e.json")
+    assert "\n" not in str(refusal.value)
+
+
+SENSELESS: dict[str, Any] = {
+    "no verdict": lambda r: r.pop("verdict"),
+    "no oracle said": lambda r: r["verdict"].pop("with_oracle"),
+    "no readings": lambda r: r.update(readings=[3]),
+    "another end": lambda r: r["readings"][0].update(remembers="sideways"),
+    "a reading without an error": lambda r: r["readings"][0]["subject"].pop("error"),
+    "a reading that is a word": lambda r: r["readings"][0]["subject"].update(value="0.6"),
+    "a reading that is true": lambda r: r["readings"][0]["subject"].update(value=True),
+    "a reading beyond all numbers": lambda r: r["readings"][0]["subject"].update(value=10**400),
+    "no oracle's reading": lambda r: r["readings"][0]["oracles"].append(None),
+    "an end that is a word": lambda r: r["readings"][0].update(over="yes"),
+    "one thing more": lambda r: r["readings"][0].update(more=1),
+    "no notes": lambda r: r.update(notes=None),
+    "no models": lambda r: r.update(models=3),
+}
+
+
+@pytest.mark.parametrize("kind", SENSELESS)
+def test_what_makes_no_sense_is_said_so(file: Path, kind: str):
+    made = copy.deepcopy(GENUINE)
+    SENSELESS[kind](made)
+    write_evidence(file, made)
+    with pytest.raises(InputError, match=r"is no evidence file, or it was changed: what it holds makes no sense\.$"):
+        read_evidence(file)
+
+
+NO_MODEL: list[dict[str, Any]] = [
+    {}, {"subject": None}, {"subject": {"file": 3, "sha256": "0"}}, {"subject": {"file": "m", "sha": "0"}},
+    {"subject": {"file": "\0", "sha256": "0"}}, {"subject": {"file": "a\nb", "sha256": "0"}},
+    {"subject": {"file": "../model.safetensors", "sha256": "0"}}, {"subject": {"file": "", "sha256": "0"}},
+    {"subject": {"file": "model.safetensors", "sha256": "0\n"}}, {"subject": {"file": "m" * 9999, "sha256": "0"}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("models", NO_MODEL)
+def test_evidence_that_names_no_model_is_no_proof_of_one(file: Path, models: dict[str, Any]):
+    write_evidence(file, GENUINE | {"models": models})
+    read_evidence(file)
+    with pytest.raises(InputError) as refusal:
+        verify_evidence(file)
+    assert "\n" not in str(refusal.value)

@@ -3,6 +3,7 @@ of which the truth is known get the verdict they deserve."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,9 +15,11 @@ from fedforget.audit import examine as examining
 from fedforget.audit.examine import (
     LATER,
     ORACLES,
+    REST,
     Case,
     Examination,
     Level,
+    check_attacks,
     check_level,
     examine,
     examine_oracles,
@@ -35,6 +38,7 @@ from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, further_round, run_round, train
 from fedforget.federation.tasks import Measure, Train
+from fedforget.methods import forget
 from fedforget.params import State, copy_state, digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs import RunConfig, default_trigger
@@ -53,8 +57,9 @@ ATTACKS = {
     "loss on the target", "membership by loss", "membership by entropy", "membership by rmia",
     "membership by calibrated margin", "unseen data of the same classes", "loss spared, beside unseen data",
 }  # fmt: skip
-"""What one attack on the model tells."""
-WITH_ORACLES = {"accuracy on the target", "relearning", "comes back", "linear probe"} | ATTACKS
+"""What one attack on the model tells, but for REST, which needs no target."""
+WITH_ORACLES = {"accuracy on the target", "relearning", "comes back", "linear probe", REST} | ATTACKS
+AGAINST_BEFORE = f"{REST}, against before"
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -151,7 +156,7 @@ def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: p
     case = there.case(level)
     oracles = examine_oracles(case, there.oracles, quiet)
     for found in (*oracles, examine(case, there.before, there.oracles)):
-        expected = ALONE if level == "alone" else WITH_ORACLES
+        expected = ALONE | {REST} if level == "alone" else WITH_ORACLES
         if kind == "poisoned" and level != "alone":
             expected = expected | {"true class of the target"}
         assert found.readings.keys() == expected
@@ -160,7 +165,8 @@ def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: p
         assert found.poisoned == (kind == "poisoned")
         assert found.samples == 50
         evidence, verdict = judge(level, found, found, oracles)
-        assert {item.name for item in evidence} == expected
+        judged = expected - {REST} | {AGAINST_BEFORE} if level == "alone" else expected
+        assert {item.name for item in evidence} == judged
         assert all(finding.says != "missing" for finding in verdict.findings)
         assert verdict.oracles == (0 if level == "alone" else 3)
 
@@ -188,6 +194,7 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
         "comes back": later.bd_acc[-1],
         "unseen data of the same classes": attacked.same_classes and attacked.same_classes.value,
         "linear probe": linear_probe(world, state, [CLASS]).target_acc,
+        REST: attacked.all_classes and attacked.all_classes.value,
     }
     assert found.pictures.keys() == attacked.curves.keys() | {"relearning", "comes back"}
     assert found.pictures["comes back"] == later.to_json()
@@ -208,6 +215,8 @@ def test_alone_the_readings_are_differences_now_and_a_round_later(poisoned: Know
         for name in ("loss", "entropy"):
             area = attacked.areas[name]
             assert found[f"membership by {name}{when}"] == Reading(area.value - 0.5, area.error)
+    assert found[REST] == attack_membership(world, state, [CLASS]).all_classes
+    assert f"{REST} one round later" not in found
 
 
 def test_the_same_bits_again_and_the_model_stays(poisoned: Known):
@@ -258,7 +267,7 @@ FAILING: dict[str, set[str]] = {
     "relearning_curve": {"relearning"},
     "comes_back": {"comes back"},
     "linear_probe": {"linear probe"},
-    "attack_membership": ATTACKS,
+    "attack_membership": ATTACKS | {REST},
 }
 
 
@@ -312,7 +321,7 @@ def test_a_model_that_left_the_finite_numbers_is_examined_all_the_same(poisoned:
     """Its weights are finite, what it says is not: no figure, and no end of the audit for the others."""
     broken = {name: tensor.sign() * 3e38 for name, tensor in poisoned.before.items()}
     found = examine(poisoned.case(level), broken)
-    assert not found.readings.keys() & (ALONE | ATTACKS)
+    assert not found.readings.keys() & (ALONE | ATTACKS | {REST})
     assert any("not a finite number" in note for note in found.notes)
 
 
@@ -331,7 +340,8 @@ def test_without_the_clients_held_out_data_there_is_not_enough_evidence(poisoned
         own.held_out = kept
     _, verdict = judge(level, fresh, before, oracles)
     assert verdict.word == "not enough evidence"
-    assert {f.name for f in verdict.findings if f.says == "missing"} == (ATTACKS if level == "quick" else ALONE)
+    expected = ATTACKS | {REST} if level == "quick" else ALONE | {AGAINST_BEFORE}
+    assert {f.name for f in verdict.findings if f.says == "missing"} == expected
     assert fresh.notes[0].startswith("Client 0 has 50 target samples and 0 held-out ones of the same kind;")
     assert fresh.samples == 50
     if level == "quick":
@@ -378,10 +388,11 @@ CLEAN = {
     "comes back": ("high", True, True),
     "unseen data of the same classes": ("high", True, False),
     "linear probe": ("high", False, True),
+    REST: ("high", True, False),
 }
 """(which end remembers, whether the other is over-forgetting, whether the first means anything)."""
 POISONED = {
-    name: (end, over and name == "unseen data of the same classes", memory)
+    name: (end, over and name in ("unseen data of the same classes", REST), memory)
     for name, (end, over, memory) in CLEAN.items()
 } | {"true class of the target": ("high", True, False)}  # fmt: skip
 
@@ -392,13 +403,15 @@ def test_which_end_of_a_measure_means_what(examined: Examined, level: Level):
         subject = replace(examined.fresh, poisoned=is_poisoned)
         evidence, _ = judge(level, subject, examined.before, examined.oracles)
         assert {item.name: (item.remembers, item.over, item.memory) for item in evidence} == expected
+        assert [item.name for item in evidence if item.rest] == [REST]
 
 
 def test_alone_only_the_entropy_has_no_worse_end(poisoned: Known):
     found = examine(poisoned.case("alone"), poisoned.fresh)
     evidence, verdict = judge("alone", found, found, ())
     flags = {item.name: (item.remembers, item.over, item.memory) for item in evidence}
-    assert flags == {name: ("high", "entropy" not in name, True) for name in ALONE}
+    expected = {name: ("high", "entropy" not in name, True) for name in ALONE}
+    assert flags == expected | {AGAINST_BEFORE: ("high", True, False)}
     assert not verdict.to_json()["with_oracle"]
 
 
@@ -418,6 +431,113 @@ def test_less_of_the_poisoned_label_than_an_oracle_gives_is_not_over_forgotten(e
     assert judge("quick", lost, examined.before, examined.oracles)[1].word == "over-forgotten"
     found = moved(examined.fresh, true_class_of_the_target=300.0)
     assert judge("quick", found, examined.before, examined.oracles)[1].word == "forgotten", "knowing more is no memory"
+
+
+# The rest of the model
+
+
+def broken_elsewhere(state: State) -> State:
+    """Never gives class 0, which the target is not of and was not given."""
+    broken = copy_state(state)
+    broken[list(broken)[-1]][0] -= 1e3
+    return broken
+
+
+@pytest.mark.parametrize("level", ["quick", "alone"])
+def test_a_model_whose_rest_was_damaged_is_over_forgotten_and_the_reason_says_so(poisoned: Known, level: Level):
+    """Nothing on the target or its classes would tell."""
+    case = poisoned.case(level)
+    references = poisoned.oracles if level == "quick" else []
+    oracles = examine_oracles(case, references, quiet)
+    before, broken, fresh = (
+        examine(case, state, references)
+        for state in (poisoned.before, broken_elsewhere(poisoned.fresh), poisoned.fresh)
+    )
+    whole, verdict = (judge(level, model, before, oracles)[1] for model in (fresh, broken))
+    assert (whole.word, verdict.word) == ("forgotten" if level == "quick" else "not enough evidence", "over-forgotten")
+    assert [f.name for f in verdict.findings if f.says == "over-forgotten"] == [
+        REST if level == "quick" else AGAINST_BEFORE
+    ]
+    name = {"quick": REST, "alone": AGAINST_BEFORE}[level]
+    assert verdict.reasons[0].startswith(f"The rest of the model was damaged: {name} is ")
+    assert (
+        "an oracle's is above" if level == "quick" else "of a model as good as before it is above"
+    ) in verdict.reasons[0]
+    assert verdict.would_change == "a model that does as well elsewhere as one that never saw the target"
+
+
+def test_alone_the_rest_is_a_difference_of_two_shares(poisoned: Known):
+    case = poisoned.case("alone")
+    before, fresh = (examine(case, state) for state in (poisoned.before, poisoned.fresh))
+    item = judge("alone", fresh, before, ())[0][-1]
+    a, b = fresh.readings[REST], before.readings[REST]
+    assert item.name == AGAINST_BEFORE
+    assert item.subject is not None
+    assert (item.subject.value, item.subject.error) == pytest.approx((a.value - b.value, math.hypot(a.error, b.error)))
+    assert item.before is not None
+    assert item.before.value == 0.0
+    assert judge("alone", fresh, None, ())[0][-1].subject is None, "nothing to compare with is missing, not passed"
+
+
+def test_being_better_elsewhere_than_an_oracle_is_no_fault(examined: Examined):
+    better = moved(examined.fresh, **{REST.replace(" ", "_"): 300.0})
+    assert judge("quick", better, examined.before, examined.oracles)[1].word == "forgotten"
+
+
+def test_the_rest_is_judged_though_the_target_is_too_small_to_attack(poisoned: Known):
+    few = replace(poisoned.case(), requests=(ErasureRequest.of_samples(0, range(1, 31, 3)),))
+    found = examine(few, poisoned.before)
+    assert found.readings[REST] == examine(poisoned.case(), poisoned.before).readings[REST]
+    assert not found.readings.keys() & ATTACKS
+
+
+# Chosen attacks
+
+
+GROUPS = {
+    "membership": ATTACKS - {"unseen data of the same classes"}, "relearning": {"relearning"},
+    "return": {"comes back"}, "probe": {"linear probe"},
+}  # fmt: skip
+
+
+def test_an_attack_that_is_unknown_is_refused():
+    assert check_attacks(["probe", "membership", "probe"]) == ("membership", "probe")
+    assert check_attacks([]) == ()
+    for names in (["probe", "lira"], [""], ["Probe"]):
+        with pytest.raises(InputError) as refusal:
+            check_attacks(names)
+        assert str(refusal.value) == (
+            f"Attack '{names[-1]}' is unknown; choose from membership, relearning, return, probe."
+        )
+
+
+@pytest.mark.parametrize("left_out", GROUPS)
+def test_what_is_left_out_is_missing_and_the_rest_is_as_it_was(poisoned: Known, examined: Examined, left_out: str):
+    case = replace(poisoned.case(), attacks=check_attacks([name for name in GROUPS if name != left_out]))
+    world = poisoned.world
+    world.log.clear()
+    oracles = examine_oracles(case, poisoned.oracles, quiet)
+    kinds = {"membership": AttackMembership, "relearning": Relearn, "return": Train, "probe": LinearProbe}
+    made = [task for task, *_ in world.log if isinstance(task, kinds[left_out])]
+    assert all(isinstance(task, AttackMembership) and not task.attack for task in made), "only accuracies are counted"
+    before, fresh = (examine(case, state, poisoned.oracles) for state in (poisoned.before, poisoned.fresh))
+    assert fresh.readings == {n: r for n, r in examined.fresh.readings.items() if n not in GROUPS[left_out]}
+    assert fresh.notes == (f"{left_out} was left out, as the audit was asked to.",)
+    verdict = judge("quick", fresh, before, oracles)[1]
+    assert verdict.word == "not enough evidence"
+    assert {f.name for f in verdict.findings if f.says == "missing"} == GROUPS[left_out]
+    assert judge("quick", before, before, oracles)[1].word == "not forgotten"
+
+
+def test_alone_the_return_is_the_later_look(poisoned: Known):
+    whole = examine(poisoned.case("alone"), poisoned.fresh)
+    now = examine(replace(poisoned.case("alone"), attacks=("membership",)), poisoned.fresh)
+    assert now.readings == {name: r for name, r in whole.readings.items() if "later" not in name}
+    plain = examine(replace(poisoned.case("alone"), attacks=("return",)), poisoned.fresh)
+    assert plain.readings == {n: r for n, r in whole.readings.items() if n.startswith(("accuracy", "unseen"))}
+    nothing = examine(replace(poisoned.case("alone"), attacks=()), poisoned.fresh)
+    assert nothing.readings.keys() == {"accuracy above unseen data", REST}
+    assert len(nothing.notes) == 2
 
 
 # On the demo's federation
@@ -468,6 +588,17 @@ def test_the_untouched_model_has_not_forgotten(demo: Demo):
 def test_a_model_that_never_saw_the_target_has_forgotten(demo: Demo):
     assert digest(demo.fresh) not in {digest(oracle) for oracle in demo.oracles}
     assert demo.verdict(demo.fresh) == "forgotten"
+
+
+@pytest.mark.real
+def test_a_destroyed_model_is_not_called_forgotten(demo: Demo):
+    """SGA leaves 83 % on test data, where Retrain has 97 %; it no longer knows the target, which alone would pass."""
+    case = demo.case
+    state = forget(case.federation, demo.before, case.requests[0], case.schedule, "sga", "ewc").state
+    found = examine(case, state, demo.oracles)
+    verdict = judge("quick", found, demo.examined_before, demo.examined_oracles)[1]
+    assert verdict.word == "over-forgotten"
+    assert any(reason.startswith("The rest of the model was damaged: ") for reason in verdict.reasons)
 
 
 @pytest.mark.real

@@ -273,7 +273,10 @@ def by_hand(twin: Twin, state: State, references: Sequence[State]) -> tuple[dict
         if not twin.flipped(held_out, k) and int(held_out.labels[k]) in classes
     ]  # fmt: skip
     right = sum(row["hit"] for row in twin.look(state, clean))
-    return numbers | {"classes/hits": right, "classes/judged": len(clean)}, curves
+    numbers |= {"classes/hits": right, "classes/judged": len(clean)}
+    every = [(held_out, k) for k in range(len(held_out)) if not twin.flipped(held_out, k)]
+    right = sum(row["hit"] for row in twin.look(state, every))
+    return numbers | {"all/hits": right, "all/judged": len(every)}, curves
 
 
 @pytest.mark.parametrize("flipped", [False, True], ids=["clean", "mislabelled"])
@@ -295,9 +298,14 @@ def test_the_attacks_equal_the_plain_loops(request_: ErasureRequest, flipped: bo
     for name, values in curves.items():
         assert reply.curves[name] == pytest.approx(values, abs=1e-9), name
     assert reply.gradient_evaluations == pytest.approx(
-        FORWARD_COST * (numbers["target"] + numbers["outside"] + numbers["classes/judged"])
+        FORWARD_COST * (numbers["target"] + numbers["outside"] + numbers["all/judged"])
     )
     assert (reply.tensors, reply.notes) == ({}, ())
+    plain = ask(world, state, task(request_, model="unkept", attack=False), client)
+    counts = {name for name in numbers if name.endswith(("/hits", "/judged"))} | {"target", "outside", "ids"}
+    assert plain.numbers == {name: reply.numbers[name] for name in counts}
+    assert (plain.curves, plain.gradient_evaluations) == ({}, reply.gradient_evaluations)
+    assert not any("unkept" in name for name in world.client(client).kept)
 
 
 # What an attack needs
@@ -344,7 +352,8 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
         assert "loss/auc" in reply.numbers
         assert found.areas.keys() == {"loss", "entropy"}
         return
-    assert reply.numbers.keys() == {"target", "outside", "ids"}
+    counts = {f"{part}/{what}" for part in ("all", "classes") for what in ("hits", "judged")}
+    assert reply.numbers.keys() == {"target", "outside", "ids"} | counts
     assert reply.curves == {}
     assert reply.notes == found.notes == (
         f"Client 0 has {target} target samples and {outside} held-out ones of the same kind; attacks need at least 20 "
@@ -352,6 +361,8 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
     )  # fmt: skip
     assert (found.areas, found.rates, found.curves) == ({}, {}, {})
     assert [found.accuracy, found.loss, found.gap, found.loss_gap, found.same_classes] == [None] * 5
+    hits = int(reply.numbers["all/hits"])
+    assert pair(found.all_classes) == pytest.approx((100 * hits / outside, 100 * proportion_error(hits, outside)))
 
 
 @pytest.mark.parametrize("held_out", ["none", "empty", "of another kind"])
@@ -407,6 +418,9 @@ def test_several_clients_are_weighted_by_their_targets():
     for gap, name in ((found.loss_gap, "loss"), (found.calibrated_gap, "calibrated")):
         assert gap is not None
         assert gap.value == pytest.approx((w * zero[f"{name}/gap"] + v * two[f"{name}/gap"]) / (w + v))
+    w, v = zero["all/judged"], two["all/judged"]
+    assert found.all_classes is not None
+    assert found.all_classes.value == pytest.approx(100 * (zero["all/hits"] + two["all/hits"]) / (w + v))
     for side in ("target", "outside"):
         counts = zip(*(reply.curves[f"margin/{side}"] for reply in told), strict=True)
         assert found.curves[f"margin/{side}"] == [a + b for a, b in counts]
@@ -425,6 +439,7 @@ def test_one_client_gives_its_own_figures():
 
     assert pair(found.accuracy) == pytest.approx(share("target"))
     assert pair(found.same_classes) == pytest.approx(share("classes"))
+    assert pair(found.all_classes) == pytest.approx(share("all"))
     spread = share("outside")[1] * math.sqrt(n["outside/judged"])
     error = math.sqrt(spread**2 / n["target/judged"] + spread**2 / n["outside/judged"])
     assert pair(found.gap) == pytest.approx((share("target")[0] - share("outside")[0], error)), (

@@ -74,18 +74,24 @@ def test_the_p_values_are_those_of_the_formula():
     assert finding.p_before == pytest.approx(before, abs=1e-12)
 
 
+ENDS = {"both": [(True, True)] * 7, "one": [(True, False)] * 5 + [(False, True)] * 2}
+"""(memory, over) of seven measures."""
+
+
+@pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("count", [3, 8])
-def test_a_model_like_the_oracles_is_rarely_accused(count: int):
+def test_a_model_like_the_oracles_is_rarely_accused(count: int, ends: str):
     """Seven measures with their own spreads and no sampling error: at most 2 LEVEL of them, within what 2000 draws
-    show."""
+    show, wherever they accuse at both ends or at one only."""
     generator = torch.Generator().manual_seed(count)
     accused, draws = 0, 2000
     for _ in range(draws):
         made = []
-        for k in range(7):
+        for k, (memory, over) in enumerate(ENDS[ends]):
             values = torch.randn(count + 1, generator=generator, dtype=torch.float64).mul(10.0 ** (k - 3)).tolist()
             oracles = tuple(Reading(value, 0.0) for value in values[1:])
-            made.append(Evidence(str(k), "high", Reading(values[0], 0.0), Reading(1e9, 1.0), oracles))
+            subject, before = Reading(values[0], 0.0), Reading(1e9, 1.0)
+            made.append(Evidence(str(k), "high", subject, before, oracles, over=over, memory=memory))
         accused += conclude(made, with_oracle=True).word != "forgotten"
     rate = accused / draws
     assert rate <= 2 * LEVEL + 3 * math.sqrt(2 * LEVEL / draws)
@@ -110,3 +116,30 @@ def test_holm_corrects_for_the_number_of_measures():
     assert LEVEL / 10 < p < LEVEL
     assert alone.word == "not forgotten"
     assert word(just, *[evidence(0.53)] * 9) == "forgotten"
+
+
+def test_holm_counts_only_what_can_accuse_at_that_end():
+    """Nine measures that cannot say so do not weaken the one that can; that one of them is missing does."""
+    just, below = evidence(1.32), evidence(-0.26)
+    silent, unable = evidence(0.53, memory=False), evidence(0.53, over=False)
+    assert word(just, *[silent] * 9) == "not forgotten"
+    assert word(just, *[unable] * 9) == "forgotten"
+    assert word(below, *[unable] * 9) == "over-forgotten"
+    assert word(below, *[silent] * 9) == "forgotten"
+    assert word(just, *[replace(silent, subject=None)] * 9) == "not forgotten"
+    assert word(just, *[evidence(0.53, subject=None)] * 9) == "not enough evidence", "what is missing counts"
+    assert word(below, *[replace(unable, subject=None)] * 9) == "over-forgotten"
+
+
+def test_holm_counts_only_what_could_have_noticed_the_model_before():
+    before = evidence(0.6, then=1.32)
+    before = replace(before, before=Reading(1.32, 0.2))
+    assert word(before, *[evidence(0.53, then=0.53, memory=False)] * 9) == "forgotten"
+    assert word(before, *[evidence(0.53, then=0.53)] * 9) == "not enough evidence"
+
+
+def test_an_end_that_means_nothing_has_no_p_value():
+    found = conclude([evidence(66.0, memory=False), evidence(-40.0, over=False)], with_oracle=True)
+    assert [(f.p_remembers is None, f.p_over is None, f.p_before is None, f.says) for f in found.findings] == [
+        (True, False, True, "as if never seen"), (False, True, False, "as if never seen"),
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ from fedforget.experiments import EXPERIMENTS, engine
 from fedforget.experiments.engine import FIGURES, Experiment, reproduce
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.pages import write_pages
+from fedforget.experiments.ulira import WORLDS
 from fedforget.methods import METHODS, Method
 from fedforget.methods.retrain import RetrainSettings
 from fedforget.params import copy_state
@@ -28,11 +29,19 @@ FEW = {
     "sequential": "fedaf-c,fedaf",
     "audit": "retrain,fedaf",
     "durability": "retrain,fedaf",
+    "ulira": "retrain,fedaf",
 }
 CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
-    "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3,
+    "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3, "ulira": 16,
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulira` has a federation of its own, which the small configuration does not reach."""
+    world = WORLDS["digits"]
+    monkeypatch.setitem(WORLDS, "digits", replace(world, schedule=replace(world.schedule, rounds=2)))
 
 
 @pytest.fixture(params=list(EXPERIMENTS))
@@ -43,7 +52,8 @@ def experiment(request: pytest.FixtureRequest) -> Experiment:
 def small(experiment: Experiment, options: Options) -> Options:
     classes = (0, 1) if experiment.name == "sequential" else (0,)
     methods = parse_methods(FEW[experiment.name]) if experiment.name in FEW else None
-    return replace(options, methods=methods, classes=classes, targets=("class",))
+    chosen = replace(options, methods=methods, classes=classes, targets=("class",))
+    return replace(chosen, targets=("samples",), trials=4) if experiment.name == "ulira" else chosen
 
 
 def test_the_table_has_every_experiment_of_the_paper():

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -26,7 +27,9 @@ from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import InputError
 from fedforget.files import write_bytes
 
-SCHEMA = "fedforget/evidence/1"
+SCHEMA = "fedforget/evidence/2"
+"""1 corrected for every measure at both ends and did not look beyond the target: its verdicts follow from other rules.
+"""
 
 
 def code_version() -> str:
@@ -71,8 +74,17 @@ def write_evidence(path: Path, record: Mapping[str, Any]) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+SENSELESS = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What a file raises that holds anything at all, with a right checksum too: it is a stranger's."""
+SHAPE: dict[str, type] = {
+    "fedforget": str, "created": str, "level": str, "request": dict, "run": dict, "models": dict, "readings": list,
+    "verdict": dict, "pictures": dict, "notes": list,
+}  # fmt: skip
+
+
 def read_evidence(path: Path) -> dict[str, Any]:
-    """The content of an evidence file that is as it was written, and whose verdict follows from its readings."""
+    """The content of an evidence file that is as it was written, and whose verdict follows from its readings. Anything
+    else is refused with one sentence."""
     try:
         data = Path(path).read_bytes()
         record = json.loads(data)
@@ -80,32 +92,54 @@ def read_evidence(path: Path) -> dict[str, Any]:
             raise ValueError
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InputError(f"{path} is no evidence file, or it was changed: it is not readable JSON.") from None
     if record.get("schema") != SCHEMA:
-        raise InputError(f"{path} has the schema {record.get('schema')!r}, but this fedforget reads {SCHEMA}.")
-    checksum = record.pop("checksum", None)
-    if checksum != _checksum(record) or data != _bytes({**record, "checksum": checksum}):
+        raise InputError(
+            f"{path} has the schema {record.get('schema')!r:.80}, but this fedforget reads {SCHEMA}; audit the run "
+            "again, or check the file with the fedforget that wrote it."
+        )
+    try:
+        checksum = record.pop("checksum", None)
+        genuine = checksum == _checksum(record) and data == _bytes({**record, "checksum": checksum})
+        if genuine and not all(isinstance(record[name], kind) for name, kind in SHAPE.items()):
+            raise TypeError
+        again = conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"])) if genuine else None
+        follows = again is not None and again.to_json() == json.loads(
+            json.dumps(record["verdict"]), object_pairs_hook=_tuples
+        )
+    except SENSELESS:
+        raise _senseless(path) from None
+    if again is None:
         raise InputError(f"{path} was changed after it was written: its checksum is wrong.")
-    again = conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"]))
-    if again.to_json() != json.loads(json.dumps(record["verdict"]), object_pairs_hook=_tuples):
-        raise InputError(f"The verdict in {path} does not follow from its readings, which say: {again}")
+    if not follows:
+        said = " ".join(str(again).split())
+        raise InputError(f"The verdict in {path} does not follow from its readings, which say: {said:.300}")
     return record
 
 
 def readings_of(record: Mapping[str, Any]) -> list[Evidence]:
-    """The readings of a record, as `conclude` takes them."""
+    """The readings of a record, as `conclude` takes them; a TypeError or ValueError where they are none."""
 
     def reading(values: Mapping[str, float] | None) -> Reading | None:
-        return None if values is None else Reading(**values)
+        if values is None:
+            return None
+        found = Reading(**values)
+        for number in (found.value, found.error):
+            if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+                raise TypeError
+        return found
 
-    return [
-        Evidence(
-            item["name"], item["remembers"], reading(item["subject"]), reading(item["before"]),
-            tuple(Reading(**values) for values in item["oracles"]), item["over"], item["memory"],
-        )
-        for item in record["readings"]
-    ]  # fmt: skip
+    found = []
+    for item in record["readings"]:
+        oracles = tuple(reading(values) for values in item["oracles"])
+        e = Evidence(**{**item, **{who: reading(item[who]) for who in ("subject", "before")}, "oracles": oracles})
+        flags = (e.over, e.memory, e.rest)
+        sound = isinstance(e.name, str) and e.remembers in ("high", "low") and None not in oracles
+        if not sound or not all(isinstance(flag, bool) for flag in flags):
+            raise TypeError
+        found.append(e)
+    return found
 
 
 def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
@@ -113,14 +147,26 @@ def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
 
     Refuses, with the reason, whatever was changed; returns the record."""
     record = read_evidence(path)
-    subject = record["models"]["subject"]
-    file = model or Path(path).parent / subject["file"]
-    if not file.exists():
-        raise InputError(f"The model {file}, of which {path} speaks, is not there; name it with --model.")
-    found = hashlib.sha256(file.read_bytes()).hexdigest()
-    if found != subject["sha256"]:
-        raise InputError(f"{file} is not the model that was examined: its SHA-256 is {found}, not {subject['sha256']}.")
+    try:
+        subject = record["models"]["subject"]
+        expected, name = subject["sha256"], subject["file"]
+        if not (expected.isprintable() and name.isprintable() and Path(name).name == name):
+            raise ValueError  # a stranger's file does not send us to other folders
+        file = model or Path(path).parent / name
+        if not file.exists():
+            raise InputError(f"The model {file}, of which {path} speaks, is not there; name it with --model.")
+        found = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    except SENSELESS:
+        raise _senseless(path) from None
+    if found != expected:
+        raise InputError(f"{file} is not the model that was examined: its SHA-256 is {found}, not {expected:.64}.")
     return record
+
+
+def _senseless(path: Path) -> InputError:
+    return InputError(f"{path} is no evidence file, or it was changed: what it holds makes no sense.")
 
 
 def _tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,14 +1,22 @@
 """Examine models: take every measure of a level on the model before, on the model that forgot, and on the oracles.
 
-    alone    no oracle. R against held-out samples of the same kind: accuracy, loss, two attacks; now and a round later
-    quick    3 oracles. Accuracy and loss on R, three attacks, relearning, what comes back after 1 round, linear probe
+    alone    no oracle. R against held-out samples of the same kind: accuracy, loss, two attacks; now and a round later;
+             and held-out samples of all classes against the model before
+    quick    3 oracles. Accuracy and loss on R, four attacks, relearning, what comes back after 1 round, linear probe,
+             and held-out samples of R's classes and of all
     full     8 oracles, and what comes back after 3 rounds
+
+Accuracies are always taken; the rest comes in groups that can be left out (`ATTACKS`), and is missing then.
+
+    membership    the attacks of audit.membership, and the losses          return    further rounds without R
+    relearning    training on R again                                      probe     a fresh head on frozen features
 
 What is measured on private data is measured at the client that asks. Each figure becomes a `Reading`, and `judge` turns
 the readings of all models into evidence and a verdict."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -16,7 +24,7 @@ from typing import Any, Literal, TypeVar, get_args
 from torch import Tensor
 
 from fedforget.audit.distributions import proportion_error
-from fedforget.audit.measures import measure_clients
+from fedforget.audit.measures import measure_clients, share_as_trained
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.audit.probe import linear_probe
 from fedforget.audit.relearning import comes_back, relearning_curve, relearning_speed
@@ -32,6 +40,10 @@ ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
 LATER: dict[Level, int] = {"alone": 1, "quick": 1, "full": 3}
 """After how many further ordinary rounds without R it is looked at again."""
 
+Attack = Literal["membership", "relearning", "return", "probe"]
+ATTACKS: tuple[Attack, ...] = get_args(Attack)
+REST = "unseen data of all classes"
+
 Progress = Callable[[str, int, int], None]
 Measured = TypeVar("Measured")
 
@@ -42,9 +54,18 @@ def check_level(level: str) -> Level:
     return level  # type: ignore[return-value]
 
 
+def check_attacks(names: Sequence[str]) -> tuple[Attack, ...]:
+    """The groups of measures that go by these names, each once."""
+    unknown = next((name for name in names if name not in ATTACKS), None)
+    if unknown is not None:
+        raise InputError(f"Attack '{unknown}' is unknown; choose from {', '.join(ATTACKS)}.")
+    return tuple(name for name in ATTACKS if name in names)
+
+
 @dataclass(frozen=True)
 class Examination:
-    """What was read from one model; a measure that could not be taken is not in `readings`, and `notes` say why."""
+    """What was read from one model; a measure that could not be taken is not in `readings`, and `notes` say why.
+    `shares`: accuracies on R as trained and on D', in percent, where there is any."""
 
     readings: dict[str, Reading]
     pictures: dict[str, Any]
@@ -52,6 +73,7 @@ class Examination:
     samples: int
     fingerprint: int
     notes: tuple[str, ...] = ()
+    shares: tuple[float | None, float | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -63,6 +85,7 @@ class Case:
     schedule: Schedule
     level: Level
     served: tuple[ErasureRequest, ...] = ()
+    attacks: tuple[Attack, ...] = ATTACKS
 
 
 def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
@@ -79,22 +102,28 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             notes.append(f"{name} could not be taken: {error}")
             return None
 
-    target, _ = measure_clients(
+    target, retained = measure_clients(
         case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
     )
     poisoned = bool(target.evidence)
+    shares = share_as_trained(target), retained.accuracy
     judged = target.evidence or target.count
     attacked = attempt("membership by any attack", lambda: _attack(case, state, references))
     if attacked is not None:
         notes += attacked.notes
         pictures |= attacked.curves
+        _take(readings, {REST: attacked.all_classes}, "")
+    notes += [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
     samples, fingerprint = (target.count, 0) if attacked is None else (attacked.target, attacked.fingerprint)
     if case.level == "alone":
-        later = attempt("membership one round later", lambda: _attack(case, _later(case, state, LATER["alone"]), ()))
+        later = None
+        if "return" in case.attacks:
+            name = "membership one round later"
+            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"]), ()))
         for when, found in (("", attacked), (" one round later", later)):
             if found is not None:
                 _take(readings, _differences(found), when)
-        return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
+        return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
     if judged:
@@ -141,17 +170,25 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         notes.extend(told.notes)
         return told.target_acc, told.evidence or told.target_count
 
-    take("relearning", relearn)
-    take("comes back", back)
-    take("linear probe", probe)
-    return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
+    for group, name, taken in (
+        ("relearning", "relearning", relearn), ("return", "comes back", back), ("probe", "linear probe", probe),
+    ):  # fmt: skip
+        if group in case.attacks:
+            take(name, taken)
+    return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
 
 def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]) -> Membership:
     return attack_membership(
         case.federation, state, case.requests, served=case.served, references=references, seed=case.schedule.seed,
-        threads=case.schedule.threads,
+        threads=case.schedule.threads, attack="membership" in case.attacks,
     )  # fmt: skip
+
+
+def _left_out(case: Case) -> list[str]:
+    """The groups that the level has and the case does not."""
+    level = ("membership", "return") if case.level == "alone" else ATTACKS
+    return [name for name in level if name not in case.attacks]
 
 
 def _later(case: Case, state: State, rounds: int) -> State:
@@ -188,21 +225,29 @@ def judge(
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
     On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
-    the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R."""
+    the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R.
+    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before."""
     poisoned = subject.poisoned
 
     def compared(
-        name: str, remembers: Literal["high", "low"] = "high", over: bool = True, memory: bool = True
+        name: str,
+        remembers: Literal["high", "low"] = "high",
+        over: bool = True,
+        memory: bool = True,
+        rest: bool = False,
     ) -> Evidence:
         return Evidence(
             name, remembers, subject.readings.get(name), None if before is None else before.readings.get(name),
             tuple(o.readings[name] for o in oracles) if all(name in o.readings for o in oracles) else (),
-            over, memory,
+            over, memory, rest,
         )  # fmt: skip
 
     if level == "alone":
         names = [name + when for when in ("", " one round later") for name in ALONE]
         evidence = [compared(name, over="entropy" not in name) for name in names]
+        evidence.append(
+            _against_before(subject.readings.get(REST), None if before is None else before.readings.get(REST))
+        )
         return evidence, conclude(evidence, with_oracle=False)
     evidence = [compared("accuracy on the target", over=not poisoned)]
     if poisoned:
@@ -218,13 +263,26 @@ def judge(
         compared("comes back", over=not poisoned),
         compared("unseen data of the same classes", memory=False),
         compared("linear probe", over=False),
+        compared(REST, memory=False, rest=True),
     ]
     return evidence, conclude(evidence, with_oracle=True)
 
 
+def _against_before(subject: Reading | None, before: Reading | None) -> Evidence:
+    """The difference a - b of two shares, with the error sqrt(e_a^2 + e_b^2) of shares of different samples: of the
+    same samples, as here, it is no larger."""
+
+    def less(one: Reading | None) -> Reading | None:
+        if one is None or before is None:
+            return None
+        return Reading(one.value - before.value, math.hypot(one.error, before.error))
+
+    return Evidence(f"{REST}, against before", "high", less(subject), less(before), memory=False, rest=True)
+
+
 def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:
     """Every oracle, with the others as its references."""
-    for state in oracles:
+    for state in oracles if "membership" in case.attacks else ():
         _attack(case, state, ())
     found = []
     for number, state in enumerate(oracles):

@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from fedforget.audit.attacks import auc, rmia, roc, tpr_at_fpr
 from fedforget.audit.distributions import proportion_error
-from fedforget.audit.scores import SCORES, histogram
+from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Samples
 from fedforget.federation.client import Client
@@ -65,7 +65,8 @@ def _pairs(samples: Samples) -> Tensor:
 @dataclass(frozen=True, kw_only=True)
 class AttackMembership(Task):
     """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name; `references`
-    are the names of models that it scored before, none of which saw R (for RMIA)."""
+    are the names of models that it scored before, none of which saw R (for RMIA). Without `attack` it only counts how
+    many samples of R and held-out ones get their label."""
 
     at_target: ClassVar[bool] = True
 
@@ -73,16 +74,29 @@ class AttackMembership(Task):
     served: tuple[ErasureRequest, ...] = ()
     model: str
     references: tuple[str, ...] = ()
+    attack: bool = True
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         network = client.load(state)
         target = client.samples.select(client.target(self.requests, self.served))
         outside = same_kind(target, client.held_out or target.select(torch.zeros(0, dtype=torch.int64)))
         numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": _fingerprint(target.ids)}
+        numbers |= _unseen(network, target, client)
+        cost = FORWARD_COST * numbers["all/judged"]
         if min(len(target), len(outside)) < FEWEST:
-            return Reply(client.index, numbers=numbers, notes=(_too_few(client.index, len(target), len(outside)),))
+            note = _too_few(client.index, len(target), len(outside))
+            return Reply(client.index, numbers=numbers, gradient_evaluations=cost, notes=(note,))
+        cost += FORWARD_COST * (len(target) + len(outside))
         logits = [predict(network, s.features, client.normalisation, client.device).cpu() for s in (target, outside)]
         labels = [samples.labels.cpu() for samples in (target, outside)]
+        flipped = [(samples.labels != samples.true_labels).cpu() for samples in (target, outside)]
+        for place, side in enumerate(("target", "outside")):
+            hit = (finite(logits[place], 2, "logits").argmax(1) == labels[place]).double()
+            if bool(flipped[0].any()):  # as `audit.measures` does; on both sides, or they would differ by that alone
+                hit = hit[flipped[place]]
+            numbers |= {f"{side}/hits": float(hit.sum()), f"{side}/judged": float(len(hit))}
+        if not self.attack:
+            return Reply(client.index, numbers=numbers, gradient_evaluations=cost)
         scores = {name: [score(z, y) for z, y in zip(logits, labels, strict=True)] for name, score in SCORES.items()}
         margins = scores["margin"]
         looked_at = f"{_fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
@@ -106,27 +120,15 @@ class AttackMembership(Task):
             if found is not None:
                 numbers |= {f"{name}/tpr": found.tpr.value, f"{name}/tpr_error": found.tpr.error}
             curves[f"{name}/roc"] = _curve(members, others)
-        flipped = [(samples.labels != samples.true_labels).cpu() for samples in (target, outside)]
-        for place, (side, score) in enumerate(zip(("target", "outside"), scores["loss"], strict=True)):
-            hit = (logits[place].argmax(1) == labels[place]).double()
-            if bool(flipped[0].any()):  # as `audit.measures` does; on both sides, or they would differ by that alone
-                hit = hit[flipped[place]]
-            numbers |= {f"{side}/hits": float(hit.sum()), f"{side}/judged": float(len(hit))}
+        for side, score in zip(("target", "outside"), scores["loss"], strict=True):
             numbers |= {
                 f"{side}/loss": float(-score.mean()),
                 f"{side}/loss_error": float(score.std()) / len(score) ** 0.5,
             }
         numbers |= _gap("loss", *scores["loss"])
-        numbers |= _same_classes(network, target, client)
         for side, values in zip(("target", "outside"), margins, strict=True):
             curves[f"margin/{side}"] = histogram(values, *RANGE, BINS).double().tolist()
-        return Reply(
-            client.index,
-            numbers=numbers,
-            curves=curves,
-            gradient_evaluations=FORWARD_COST * (len(target) + len(outside) + numbers["classes/judged"]),
-            notes=notes,
-        )
+        return Reply(client.index, numbers=numbers, curves=curves, gradient_evaluations=cost, notes=notes)
 
 
 def _gap(name: str, inside: Tensor, outside: Tensor) -> dict[str, float]:
@@ -151,17 +153,17 @@ def _rmia(margins: Sequence[Tensor], references: Tensor, kinds: Tensor) -> tuple
     )
 
 
-def _same_classes(network: nn.Module, target: Samples, client: Client) -> dict[str, float]:
-    """Clean held-out samples of the classes that R has or was given, and how many of them get their class."""
-    assert client.held_out is not None, "there were held-out samples of the same kind"
+def _unseen(network: nn.Module, target: Samples, client: Client) -> dict[str, float]:
+    """Clean held-out samples, of all classes and of those that R has or was given, and how many get their class."""
     held_out = client.held_out
-    classes = torch.cat([target.labels, target.true_labels]).unique()
-    clean = held_out.select((held_out.labels == held_out.true_labels) & torch.isin(held_out.true_labels, classes))
-    guess = (
-        predict(network, clean.features, client.normalisation, client.device).cpu().argmax(1) if len(clean) else None
-    )
-    hits = 0 if guess is None else int((guess == clean.labels.cpu()).sum())
-    return {"classes/hits": float(hits), "classes/judged": float(len(clean))}
+    if held_out is None or not len(clean := held_out.select(held_out.labels == held_out.true_labels)):
+        return dict.fromkeys(("all/hits", "all/judged", "classes/hits", "classes/judged"), 0.0)
+    logits = finite(predict(network, clean.features, client.normalisation, client.device), 2, "logits")
+    right = logits.argmax(1) == clean.labels.cpu()
+    own = torch.isin(clean.labels.cpu(), torch.cat([target.labels, target.true_labels]).cpu())
+    parts = {"all": right, "classes": right[own]}
+    counts = {name: {"hits": float(part.sum()), "judged": float(len(part))} for name, part in parts.items()}
+    return {f"{name}/{what}": count for name, both in counts.items() for what, count in both.items()}
 
 
 def _curve(members: Tensor, others: Tensor) -> list[float]:
@@ -203,7 +205,7 @@ class Membership:
     `gap`: accuracy on R minus accuracy on held-out samples of its kind; `loss_gap`: the mean loss there minus on R;
     `calibrated_gap`: the same of the loss that the model spares, l(reference models) - l(model), sample by sample. They
     are 0 for data never seen and above 0 for what is remembered. `same_classes`: accuracy on clean held-out
-    samples of the classes that R has or was given."""
+    samples of the classes that R has or was given; `all_classes`: on all of them, wherever somebody has any."""
 
     target: int
     outside: int
@@ -216,6 +218,7 @@ class Membership:
     loss_gap: Reading | None
     calibrated_gap: Reading | None
     same_classes: Reading | None
+    all_classes: Reading | None
     curves: dict[str, list[float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -227,18 +230,20 @@ def attack_membership(
     *,
     served: Sequence[ErasureRequest] = (),
     references: Sequence[Mapping[str, Tensor]] = (),
+    attack: bool = True,
     seed: int = 0,
     threads: int = 1,
 ) -> Membership:
     """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients.
+    Without `attack` the accuracies alone are taken.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
     task = AttackMembership(
         seed=seed, threads=threads, requests=tuple(requests), served=tuple(served), model=_name(state),
-        references=tuple(_name(reference) for reference in references),
+        references=tuple(_name(reference) for reference in references), attack=attack,
     )  # fmt: skip
     replies = list(federation.ask(task, state, sorted({request.client for request in requests})))
-    told = [reply for reply in replies if "loss/auc" in reply.numbers]
+    told = [reply for reply in replies if "target/judged" in reply.numbers]
     whole = len(told) == len(replies)
     fingerprint = 0
     for reply in replies:
@@ -253,6 +258,10 @@ def attack_membership(
         if not whole or not all(reply.numbers[f"{side}/judged"] for reply in told):
             return None
         return _weighted([(r.numbers["target"], *_percentage(r.numbers, side)) for r in told])
+
+    def everywhere() -> Reading | None:
+        counts = [(r.numbers["all/judged"], r.numbers) for r in replies if r.numbers["all/judged"]]
+        return _weighted([(judged, *_percentage(numbers, "all")) for judged, numbers in counts]) if counts else None
 
     def gap() -> Reading | None:
         if share("target") is None or share("outside") is None:
@@ -279,6 +288,7 @@ def attack_membership(
         loss_gap=mean("loss/gap", "loss/gap_error"),
         calibrated_gap=mean("calibrated/gap", "calibrated/gap_error"),
         same_classes=share("classes"),
+        all_classes=everywhere(),
         curves=curves,
         notes=tuple(note for reply in replies for note in reply.notes),
     )

@@ -9,12 +9,12 @@ is Student's if the subject comes from the oracles' distribution: the prediction
 keeps a few oracles that happen to agree from making the interval too narrow (the degrees are Satterthwaite's).
 Without an oracle, v is a difference that is 0 for data the model never saw, and t = v / e.
 
-Each measure gives two one-sided p-values: the subject remembers more than an oracle would, or less. Both families are
-corrected for how many measures there are (Holm), at LEVEL each, so that a retrained model is called forgotten at least
-1 - 2 LEVEL of the time.
+Each measure gives two one-sided p-values: the subject remembers more than an oracle would, or less. Each family is
+corrected for how many measures can accuse at its end, taken or missing (Holm 1979: the k-th smallest of m p-values is
+held against LEVEL / (m - k + 1)), so that a retrained model is called forgotten at least 1 - 2 LEVEL of the time.
 
     not forgotten         some measure says that it remembers more
-    over-forgotten        none does, and some measure says that it is worse on the target than an oracle is
+    over-forgotten        none does, and some measure says that it is worse than an oracle, on the target or elsewhere
     not enough evidence   neither, but a measure is missing, or the model before would have passed as well
     forgotten             neither, and nothing is missing, and the model before would have been caught
 
@@ -50,7 +50,8 @@ class Evidence:
 
     A model that remembers lies at the end `remembers`, and one that is over-forgotten at the other, if `over`. Without
     `memory` the first end means nothing, without `over` the second. Without an oracle a reading is a difference: 0 for
-    data nobody trained on."""
+    data nobody trained on. `rest`: it is about all that the model knows, so that its end `over` is damage beyond the
+    target; without an oracle it is 0 for a model that does as well as the one before."""
 
     name: str
     remembers: Literal["high", "low"]
@@ -59,11 +60,13 @@ class Evidence:
     oracles: tuple[Reading, ...] = ()
     over: bool = True
     memory: bool = True
+    rest: bool = False
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one measure says. The interval is where an oracle would lie (LEVEL on each side, uncorrected)."""
+    """What one measure says. The interval is where an oracle would lie (LEVEL on each side, uncorrected). A p-value is
+    None where the measure is missing and where that end of it means nothing."""
 
     name: str
     value: float | None
@@ -76,6 +79,7 @@ class Finding:
     p_before: float | None
     """That of the model before remembering."""
     says: Literal["as if never seen", "remembers", "over-forgotten", "missing"]
+    rest: bool
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,9 @@ class Verdict:
 def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
     """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone."""
     tests = [_Test.of(e, with_oracle) for e in evidence]
-    remembers = _holm([t.remembers for t in tests])
-    over = _holm([t.over for t in tests])
-    noticed = _holm([t.before for t in tests])
+    able, worse = [e.memory for e in evidence], [e.over for e in evidence]
+    remembers, noticed = _holm([t.remembers for t in tests], able), _holm([t.before for t in tests], able)
+    over = _holm([t.over for t in tests], worse)
     findings = tuple(_finding(e, test, r, o) for e, test, r, o in zip(evidence, tests, remembers, over, strict=True))
     count = max((len(e.oracles) for e in evidence), default=0) if with_oracle else 0
 
@@ -112,9 +116,11 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
     told = [_reason(f, with_oracle) for f in findings if f.says == "remembers"]
     if told:
         return verdict("not forgotten", told, "a model on which every measure lies where an oracle's would")
-    told = [_reason(f, with_oracle) for f in findings if f.says == "over-forgotten"]
-    if told:
-        return verdict("over-forgotten", told, "a model that does as well on the target as one that never saw it")
+    worse_off = [f for f in findings if f.says == "over-forgotten"]
+    if worse_off:
+        where = ["elsewhere" if rest else "on the target" for rest in sorted({f.rest for f in worse_off})]
+        better = f"a model that does as well {' and '.join(where)} as one that never saw the target"
+        return verdict("over-forgotten", [_reason(f, with_oracle) for f in worse_off], better)
     lacking = [f.name for f in findings if f.says == "missing"]
     if lacking or not findings:
         names = ", ".join(lacking) or "every measure"
@@ -129,7 +135,7 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
 
 @dataclass(frozen=True)
 class _Test:
-    """One-sided p-values, None where a reading is missing; and where an oracle is expected."""
+    """One-sided p-values, and where an oracle is expected: None where a reading is missing."""
 
     remembers: float | None = None
     over: float | None = None
@@ -150,20 +156,22 @@ class _Test:
             _, its_spread, its_freedom = _expectation(e, e.before.error, with_oracle)
             before = _above(sign * (e.before.value - expected) / its_spread, its_freedom)
         reach = student_quantile(1.0 - LEVEL, freedom) * spread
-        remembers, over = (_above(t, freedom) if e.memory else 1.0), (_above(-t, freedom) if e.over else 1.0)
-        return cls(remembers, over, before if e.memory else 1.0, expected, expected - reach, expected + reach)
+        remembers, over = (_above(t, freedom) if e.memory else None), (_above(-t, freedom) if e.over else None)
+        return cls(remembers, over, before if e.memory else None, expected, expected - reach, expected + reach)
 
 
 def _expectation(e: Evidence, error: float, with_oracle: bool) -> tuple[float, float, int]:
-    """(expected value, its spread for one more model, degrees of freedom)."""
-    if not with_oracle:
-        return 0.0, max(error, 1e-12), MOST_FREEDOM
-    values = [reading.value for reading in e.oracles]
+    return one_more(e.oracles, error) if with_oracle else (0.0, max(error, 1e-12), MOST_FREEDOM)
+
+
+def one_more(oracles: Sequence[Reading], error: float) -> tuple[float, float, int]:
+    """(expected value, its spread, degrees of freedom) of one more oracle whose sampling error is `error`."""
+    values = [reading.value for reading in oracles]
     n = len(values)
     mean = math.fsum(values) / n
     square = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     # The oracles' own sampling error too: a subject at 0 % has none of its own to speak of.
-    error = max(error, math.fsum(reading.error for reading in e.oracles) / n, 1e-12)
+    error = max(error, math.fsum(reading.error for reading in oracles) / n, 1e-12)
     variance = square + error**2
     freedom = MOST_FREEDOM if square == 0 else variance**2 / (square**2 / (n - 1))
     return mean, math.sqrt((1 + 1 / n) * variance), max(1, min(MOST_FREEDOM, int(freedom)))
@@ -175,12 +183,12 @@ def _above(t: float, freedom: int) -> float:
     return max(0.0, 1.0 - below) if t >= 0 else below
 
 
-def _holm(values: Sequence[float | None]) -> list[bool]:
-    """Which are below LEVEL after Holm's correction for their number; a missing one is not, but it counts."""
+def _holm(values: Sequence[float | None], family: Sequence[bool]) -> list[bool]:
+    """Which are below LEVEL after Holm's correction for how many belong to the family; a missing one counts."""
     order = sorted((value, place) for place, value in enumerate(values) if value is not None)
-    found = [False] * len(values)
+    found, size = [False] * len(values), sum(family)
     for rank, (value, place) in enumerate(order):
-        if value * (len(values) - rank) > LEVEL:
+        if value * (size - rank) > LEVEL:
             break
         found[place] = True
     return found
@@ -188,7 +196,7 @@ def _holm(values: Sequence[float | None]) -> list[bool]:
 
 def _finding(e: Evidence, test: _Test, remembers: bool, over: bool) -> Finding:
     says: Literal["as if never seen", "remembers", "over-forgotten", "missing"] = "as if never seen"
-    if test.remembers is None:
+    if test.expected is None:
         says = "missing"
     elif remembers:
         says = "remembers"
@@ -196,7 +204,7 @@ def _finding(e: Evidence, test: _Test, remembers: bool, over: bool) -> Finding:
         says = "over-forgotten"
     return Finding(
         e.name, None if e.subject is None else e.subject.value, None if e.before is None else e.before.value,
-        test.expected, test.low, test.high, test.remembers, test.over, test.before, says,
+        test.expected, test.low, test.high, test.remembers, test.over, test.before, says, e.rest,
     )  # fmt: skip
 
 
@@ -207,4 +215,7 @@ def _reason(f: Finding, with_oracle: bool) -> str:
     p = f.p_remembers if f.says == "remembers" else f.p_over
     chance = "p < 1e-12" if not p or p < 1e-12 else f"p = {p:.1g}"
     whose = "an oracle's is" if with_oracle else "of data never seen it is"
+    if f.rest:
+        whose = whose if with_oracle else "of a model as good as before it is"
+        return f"The rest of the model was damaged: {f.name} is {value:.3g}, {whose} {bound} ({chance})."
     return f"{f.name} is {value:.3g}, {whose} {bound} ({chance})."

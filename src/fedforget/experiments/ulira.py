@@ -16,6 +16,7 @@ for each sample of R, which no real client would send."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,9 +164,12 @@ class Told:
 
 def compare(subject: Sequence[Row], oracles: Sequence[Row], samples: str = "margins") -> Told | None:
     """None where a side has too few models."""
-    phi_u, phi_r = ([row[samples] for row in rows if row.get(samples)] for rows in (subject, oracles))
-    if min(len(phi_u), len(phi_r)) < FEWEST_MODELS:
-        return None
+    phi_u, phi_r = (tuple(tuple(row[samples]) for row in rows if row.get(samples)) for rows in (subject, oracles))
+    return _compare(phi_u, phi_r) if min(len(phi_u), len(phi_r)) >= FEWEST_MODELS else None
+
+
+@functools.lru_cache(maxsize=128)  # tables, remarks and figures of one page all need it
+def _compare(phi_u: tuple[tuple[float, ...], ...], phi_r: tuple[tuple[float, ...], ...]) -> Told | None:
     unlearned, retrained = torch.tensor(phi_u, dtype=torch.float64), torch.tensor(phi_r, dtype=torch.float64)
     lira, divergence = u_lira(unlearned, retrained), klom(unlearned, retrained)
     if lira is None or divergence is None:
@@ -277,14 +281,19 @@ def _remark(found: Mapping[str, Subject]) -> str:
         shown = [f"{n} (on unseen samples {100 * t.lira.accuracy.value:.1f} %)" for n, t in unseen.items() if t]
         text += f"The untouched model is not the worst; above it, with the whole interval: {', '.join(shown)}. "
     else:
-        text += "The untouched model is the worst, or none is worse beyond its interval. "
+        alike = [name for name in order if name != BEFORE and accuracy[name].value >= accuracy[BEFORE].value]
+        text += f"No model is worse than the untouched one{'; as bad: ' + ', '.join(alike) if alike else ''}. "
+    for name in order:
+        if name not in (BEFORE, RETRAIN) and accuracy[name].low <= 0.5 <= accuracy[name].high:
+            tested = entry(found[name].rows, "test_acc").text()
+            text += f"Not told beyond chance: {name} ({_interval(accuracy[name], 100, 1)}; test accuracy {tested}). "
     low, value, high = (100 * getattr(accuracy[RETRAIN], name) for name in ("low", "value", "high"))
     inside = "contains 50 %, as it must" if low <= 50 <= high else "does not contain 50 %, though it should"
     return f"{text}Retrain is at {value:.1f} %, and its interval, {low:.1f} to {high:.1f} %, {inside}."
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
-    """U-LiRA's accuracy on R and on unseen samples, with its intervals."""
+    """U-LiRA's accuracy on R and on unseen samples; a line spans as much as the 95 % interval."""
     panels = []
     for world, own in by_world(rows).items():
         seen = {name: subject for name, subject in subjects(own).items() if subject.on_target and subject.on_unseen}
@@ -292,7 +301,8 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
             "R": [_bar(subject.on_target) for subject in seen.values()],
             "unseen": [_bar(subject.on_unseen) for subject in seen.values()],
         }
-        panels.append(Bars(f"target {world}", list(seen), series, "U-LiRA accuracy (%)"))
+        names = [name.replace(" ", "\n") for name in seen]
+        panels.append(Bars(f"target {world}", names, series, "U-LiRA accuracy (%)"))
     return bar_charts(stem, f"Told from models that never saw R, {rows[0]['dataset']}: chance is 50 %", rows, panels)
 
 
