@@ -13,6 +13,7 @@ from typing import Any
 
 from fedforget.errors import FedForgetError
 from fedforget.experiments import EXPERIMENTS, calibration, core, find_experiment
+from fedforget.experiments.audit_page import render_audit
 from fedforget.experiments.calibration_page import render_calibration
 from fedforget.experiments.cells import alone
 from fedforget.experiments.core_page import render_core, update_readme
@@ -127,6 +128,7 @@ def _render(arguments: argparse.Namespace) -> None:
         update_readme(folder / "core.jsonl", folder.parent.parent / "README.md")
     if (folder / "calibration.jsonl").exists():
         render_calibration(folder / "calibration.jsonl", folder / "calibration.md")
+    render_audit(folder)
     for path in render_folder(folder, list(EXPERIMENTS.values())):
         print(path)
 

@@ -1,0 +1,65 @@
+"""docs/results/audit.md: the verdicts on every method, over all data sets that were audited, on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedforget.experiments.audited import AUDIT
+from fedforget.experiments.cells import read_cells
+from fedforget.experiments.engine import Row, ordered_rows
+from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.tables import Entry, Table
+from fedforget.files import write_text
+
+INTRODUCTION = """\
+Every model is judged against three oracles: could it be one more model that never saw the target? Two whose truth
+is known stand among them: `before`, which remembers, and `retrain`, a fresh oracle that is none of the three. What a
+verdict means is in docs/decisions/audit.md; how often it is right, in [calibration.md](calibration.md); the per-example
+attack with many shadow models, in [ulira-mnist.md](ulira-mnist.md)."""
+WORST = 3
+"""So many of the measures that accuse are named."""
+
+
+def render_audit(folder: Path) -> Path | None:
+    """Write the page from the folder's audit-*.jsonl; None where there are none."""
+    paths = sorted(folder.glob(f"{AUDIT.name}-*.jsonl"))
+    if not paths:
+        return None
+    parts = ["# Verdicts on every method", INTRODUCTION]
+    for path in paths:
+        rows = ordered_rows(AUDIT, read_cells(path))
+        name = path.stem.removeprefix(f"{AUDIT.name}-")
+        where = f"All measures: [{path.stem}.md]({path.stem}.md)."
+        parts += [f"## {name}", f"{command(AUDIT, rows)} {provenance_of(rows)} {where}"]
+        for target in dict.fromkeys(row["setting"] for row in rows):
+            parts.append(verdicts(target, [row for row in rows if row["setting"] == target]).to_markdown())
+    notes = folder / "audit.notes.md"
+    parts += [notes.read_text().strip()] if notes.exists() else []
+    page = folder / "audit.md"
+    write_text(page, "\n\n".join(parts) + "\n")
+    return page
+
+
+def verdicts(target: str, rows: Sequence[Row]) -> Table:
+    """A line for each model: the two verdicts, and the measures that accuse it, beside where an oracle would lie."""
+    body: list[list[str | Entry]] = []
+    for row in rows:
+        name = row["method"] if row["preset"] == "default" else f"{row['method']} {row['preset']}"
+        verdict, alone = row.get("verdict") or {}, row.get("alone") or {}
+        figures = [Entry.of([row[column]]) for column in ("bd_acc", "test_acc")]
+        words = [v.get("word", "no model") for v in (verdict, alone)]
+        body.append([name, *words, *figures, accusations(verdict)])
+    columns = ("model", "against three oracles", "without oracle", "BD Acc", "Test Acc", "what told")
+    return Table(f"Target: {target}", columns, body)
+
+
+def accusations(verdict: dict[str, object]) -> str:
+    """`comes back 66.1 (oracles -0.8 to 3.1)`, the clearest first."""
+    findings = verdict.get("findings") or ()
+    assert isinstance(findings, Sequence)
+    told = [f for f in findings if f["says"] in ("remembers", "over-forgotten")]
+    told.sort(key=lambda f: f["p_remembers"] if f["says"] == "remembers" else f["p_over"])
+    shown = [f"{f['name']} {f['value']:.3g} (oracles {f['low']:.3g} to {f['high']:.3g})" for f in told[:WORST]]
+    more = [f"{len(told) - WORST} more"] if len(told) > WORST else []
+    return "; ".join([*shown, *more]) or "–"
