@@ -410,7 +410,11 @@ def test_a_corrupt_data_file_is_refused(fedforget: Command, tmp_path: Path, monk
 
 FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of retrain, fedaf,"),
-    "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, paper."),
+    "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, lasting,"),
+    "effort": (("--effort", "huge"), "Effort 'huge' is unknown; choose one of quick, lasting, thorough."),
+    "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
+    "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),
+    "shrink alone": (("--set", "shrink=0.2"), "FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above"),
     "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has memory,"),
     "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has memory,"),
     "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has memory,"),

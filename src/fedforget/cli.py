@@ -26,6 +26,7 @@ from fedforget.demo import demo_run
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.methods import METHODS, method_settings
+from fedforget.methods.fedaf.settings import EFFORTS
 from fedforget.pipeline import Progress as Report
 from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
@@ -228,6 +229,9 @@ def forget(
     target: TargetOption = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
+    effort: Annotated[
+        str | None, typer.Option(help="How much fedaf may cost, and so what lasts: quick, lasting or thorough.")
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
     ] = None,
@@ -241,6 +245,7 @@ def forget(
     requests = _requests(client, label, samples, whole_client, target)
     if not requests:
         raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
+    preset = _preset(method, preset, effort)
     overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
     with _progress(as_json) as progress:
@@ -265,6 +270,17 @@ def forget(
             f"The new model is in {folder}; show what it forgot with: fedforget audit {run}",
         ],
     )
+
+
+def _preset(method: str, preset: str | None, effort: str | None) -> str | None:
+    """The preset that an effort stands for, or the one that was named."""
+    if effort is None:
+        return preset
+    if effort not in EFFORTS:
+        raise InputError(f"Effort '{effort}' is unknown; choose one of {', '.join(EFFORTS)}.")
+    if preset is not None or method != "fedaf":
+        raise InputError("--effort picks a preset of fedaf; leave out --preset and --method, or --effort.")
+    return EFFORTS[effort][0]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ import torch
 
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
+from fedforget.methods.fedaf.settings import EFFORTS
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports the pipeline
     from markupsafe import Markup
@@ -34,7 +35,7 @@ NAMES = {
 }  # fmt: skip
 STAGES = {
     "training": "#3d7dc4", "sketch": "#d98a1f", "memory": "#c4568f", "forgetting": "#cf4f3a",
-    "aggregation": "#7d6bc9", "recovery": "#2f9e77", "server": "#8a919c",
+    "aggregation": "#7d6bc9", "recovery": "#2f9e77", "rebuilding": "#1f7a8c", "server": "#8a919c",
 }  # fmt: skip
 # Matplotlib draws in these colours; the page's style decides what they are by day, by night and on paper.
 INK, GRID, BEFORE, AFTER, RETRAIN = "#000001", "#000002", "#000003", "#000004", "#000005"
@@ -71,6 +72,7 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
         stages=[(stage, stage_colour(stage)) for stage in used_stages(audit["rows"])],
         pictures=sample_pictures(audit, dataset, backdoor),
         row_name=row_name,
+        bought=bought,
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,
@@ -96,7 +98,8 @@ class Comparison:
         self.classes: list[str] = audit["classes"]
         self.before, self.retrain = first("before", None), first("retrain", "default")
         others = [row for row in rows if row not in (self.before, self.retrain)]
-        self.default: Row | None = first("fedaf", "recommended") or (others[0] if others else None)
+        efforts = (first("fedaf", preset) for preset, _ in EFFORTS.values())
+        self.default: Row | None = next(filter(None, efforts), others[0] if others else None)
         """The row the summary is about: the default method, or the first there is."""
 
     def tolerance(self, share: float) -> float:
@@ -129,6 +132,15 @@ class Comparison:
         if start <= goal + slack:
             return "unclear"
         return "back" if self.came_back(row) else "forgot"
+
+
+def bought(row: Row) -> str | None:
+    """What the effort that FedAF was run with buys."""
+    words = {preset: (effort, buys) for effort, (preset, buys) in EFFORTS.items()}
+    if row["method"] != "fedaf" or row["preset"] not in words:
+        return None
+    effort, buys = words[row["preset"]]
+    return f"Effort “{effort}”: {buys}."
 
 
 def row_name(row: Row) -> str:

@@ -179,6 +179,15 @@ RECOMMENDED = FedAFSettings()
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.2, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
+EFFORTS: dict[str, tuple[str, str]] = {
+    "quick": ("recommended", "the target is gone from this model; later training rounds may bring part of it back"),
+    "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
+    "thorough": (
+        "thorough",
+        "later training rounds do not bring the target back; most accuracy is rebuilt at once",
+    ),
+}
+"""What a user picks: the preset of each, and what it buys (docs/decisions/lasting.md, the `durability` experiment)."""
 
 PAPER = FedAFSettings(
     memory="debiased", teachers=10, sigma="auto",
