@@ -26,8 +26,10 @@ from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
     LARGE_NETWORK,
+    LASTING,
     PAPER,
     RECOMMENDED,
+    THOROUGH,
     FedAFSettings,
 )
 from fedforget.models import build_model, xavier_initialise
@@ -424,7 +426,12 @@ def test_a_step_that_is_too_long_names_the_remedy():
 
 
 def test_the_presets_are_what_is_documented():
-    assert METHODS["fedaf"].presets == {"recommended": RECOMMENDED, "paper": PAPER}
+    assert METHODS["fedaf"].presets == {
+        "recommended": RECOMMENDED,
+        "lasting": LASTING,
+        "thorough": THOROUGH,
+        "paper": PAPER,
+    }
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
     assert replace(CONVENTIONAL, aggregation="replace") == CONVENTIONAL_REPLACING
     assert FedAFSettings() == RECOMMENDED
