@@ -34,14 +34,14 @@ def test_the_same_bits_as_torch(momentum: float, lr: float):
         assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
 
 
-def test_a_long_gradient_is_shortened_and_a_short_one_is_not_touched():
-    """Over all parameters together, before the momentum."""
+def test_a_long_gradient_lowers_the_learning_rate_for_good_and_a_short_one_does_not():
+    """Its length is over all parameters together, before the momentum."""
     first, second = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
     steps = SGD([first, second], lr=1.0, momentum=0.5, longest=2.0)
     steps.step(3.0 * first.sum() + 4.0 * second.sum())  # of length 5
     assert torch.allclose(torch.cat([first, second]), torch.tensor([-1.2, -1.6]))
-    steps.step(0.6 * first.sum() + 0.8 * second.sum())  # of length 1, after half of the step before
-    assert torch.allclose(torch.cat([first, second]), torch.tensor([-1.2 - 0.6 - 0.6, -1.6 - 0.8 - 0.8]))
+    steps.step(0.6 * first.sum() + 0.8 * second.sum())  # of length 1, with half of the one before, at 0.4 now
+    assert torch.allclose(torch.cat([first, second]), torch.tensor([-1.2 - 0.4 * 2.1, -1.6 - 0.4 * 2.8]))
     plain, limited = (nn.Linear(5, 3) for _ in range(2))
     limited.load_state_dict(plain.state_dict())
     pair = SGD(plain.parameters(), 0.1, 0.9), SGD(limited.parameters(), 0.1, 0.9, longest=1e3)

@@ -20,17 +20,18 @@ class SGD:
     def __init__(
         self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.0, longest: float = math.inf
     ) -> None:
-        """A gradient longer than `longest` is shortened to it."""
+        """A step is no longer than `lr` times `longest`: a gradient that would make it so lowers the learning rate, for
+        this and all later steps."""
         self._parameters = [p for p in parameters if p.requires_grad]
         self._velocity = [torch.zeros_like(p) for p in self._parameters]
-        self._lr, self._momentum, self._longest = lr, momentum, longest
+        self._lr, self._momentum, self._longest_step = lr, momentum, lr * longest
 
     def step(self, loss: Tensor) -> None:
         gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
-        if self._longest < math.inf:
+        if self._longest_step < math.inf:
             length = float(torch.stack(torch._foreach_norm(list(gradients))).norm())
-            if length > self._longest:
-                gradients = tuple(torch._foreach_mul(list(gradients), self._longest / length))
+            if self._lr * length > self._longest_step:
+                self._lr = self._longest_step / length
         momentum_step(self._parameters, self._velocity, gradients, self._lr, self._momentum)
 
 
