@@ -42,8 +42,8 @@ from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed, seeded_globally
 
 LONGEST_STEP = 10.0
-"""A gradient moves the weights by no more than so many times `step_length`; one that would lowers the learning rate. On a
-model that overfits, retained samples' gradients are short, so the learning rate is high, while the target's are long."""
+"""A gradient moves the weights by no more than so many times `step_length`; one that would lowers the learning rate. On
+a model that overfits, retained samples' gradients are short, so the rate is high, while the target's are long."""
 SKETCH_KEY = "fedaf.sketch"
 """Under this name a federation's merged sketch travels beside the model."""
 TEACHER_KEY = "fedaf.teacher."
