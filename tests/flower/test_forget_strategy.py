@@ -268,7 +268,7 @@ def test_a_request_that_fails_inside_start_leaves_the_model_at_hand(tmp_path: Pa
         ({"partition": 0, "name": "site 0"}, "Name the node of the request by one of partition, name and node_id."),
         ({"partition": 0, "label": 1, "sample_ids": [1]}, "A request names a label or sample_ids, not both; make two"),
         ({"partition": 0, "method": "magic"}, "Method 'magic' is unknown; choose one of retrain, fedaf,"),
-        ({"partition": 0, "preset": "best"}, "Method 'fedaf' has no preset 'best'; choose one of recommended, paper."),
+        ({"partition": 0, "preset": "best"}, "Method 'fedaf' has no preset 'best'; choose one of recommended,"),
         ({"partition": 0, "speed": 3}, "Method 'fedaf' has no setting 'speed'; it has "),
     ],
 )
