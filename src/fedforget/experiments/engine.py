@@ -103,6 +103,8 @@ class Experiment:
     """Which ones if the user names none; None for an experiment that compares no methods."""
     needs_before: bool = True
     """False if no cell begins with the model before unlearning, so none is trained."""
+    federation: str = ""
+    """One sentence about what it trains, where that is not the configuration's federation."""
     shares: str | None = None
     """The experiment whose cells it shows: they are computed there or here, never twice."""
 

@@ -76,13 +76,12 @@ def _markdown(
     parts = [
         f"# {experiment.title}: {configuration.dataset}{quick}",
         f"{where} {command(experiment, rows)} {provenance_of(rows)}",
-        f"Configuration `{configuration.name}`: {configuration.describe()}",
+        experiment.federation or f"Configuration `{configuration.name}`: {configuration.describe()}",
         *(table.to_markdown() for table in tables),
         *images,
         *experiment.remarks(rows),
         *([notes.read_text().strip()] if notes.exists() else []),
-        "## What the paper leaves open",
-        "\n".join(reasons),
+        *([] if experiment.federation else ["## What the paper leaves open", "\n".join(reasons)]),
     ]
     return "\n\n".join(parts) + "\n"
 

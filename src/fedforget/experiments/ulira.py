@@ -323,4 +323,5 @@ ULIRA = Experiment(
     figures=figures,
     methods="fedaf:recommended,sga:ewc,fedquit,not,pgd,fedosd",
     needs_before=False,
+    federation="It trains a federation of its own that memorises; the note below the tables describes it.",
 )
