@@ -155,7 +155,7 @@ def _judge_all(
     folders = {result["name"]: result for result in results}
     for name, examination in examined.items():
         evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles)
-        rows[name]["verdict"] = json.loads(json.dumps(verdict.to_json()))  # lists, as audit.json will have them
+        rows[name]["verdict"] = verdict.to_json()
         if name == "before":
             continue
         result = folders[name]

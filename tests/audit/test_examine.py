@@ -300,7 +300,7 @@ def test_alone_an_attack_that_fails_is_missing_and_says_why(poisoned: Known, mon
     def fail(*_: Any, **__: Any) -> None:
         raise FedForgetError("The client has gone fishing.")
 
-    monkeypatch.setattr(examining, "run_round", fail)
+    monkeypatch.setattr(examining, "further_rounds", fail)
     found = examine(poisoned.case("alone"), poisoned.fresh)
     assert found.readings == {name: r for name, r in whole.readings.items() if "later" not in name}
     assert found.notes == ("membership one round later could not be taken: The client has gone fishing.",)

@@ -105,9 +105,7 @@ def read_evidence(path: Path) -> dict[str, Any]:
         if genuine and not all(isinstance(record[name], kind) for name, kind in SHAPE.items()):
             raise TypeError
         again = conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"])) if genuine else None
-        follows = again is not None and again.to_json() == json.loads(
-            json.dumps(record["verdict"]), object_pairs_hook=_tuples
-        )
+        follows = again is not None and again.to_json() == record["verdict"]
     except SENSELESS:
         raise _senseless(path) from None
     if again is None:
@@ -167,11 +165,6 @@ def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
 
 def _senseless(path: Path) -> InputError:
     return InputError(f"{path} is no evidence file, or it was changed: what it holds makes no sense.")
-
-
-def _tuples(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON has no tuples; a verdict has."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in pairs}
 
 
 def _bytes(record: Mapping[str, Any]) -> bytes:

@@ -31,7 +31,7 @@ from fedforget.audit.relearning import comes_back, relearning_curve, relearning_
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import Federation
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -192,10 +192,8 @@ def _left_out(case: Case) -> list[str]:
 
 
 def _later(case: Case, state: State, rounds: int) -> State:
-    for done in range(rounds):
-        task = further_round(case.schedule, case.schedule.rounds + done, (*case.served, *case.requests))
-        state = run_round(case.federation, state, task)
-    return state
+    *_, (_, later) = further_rounds(case.federation, state, case.schedule, (*case.served, *case.requests), rounds)
+    return later
 
 
 def _differences(attacked: Membership) -> dict[str, Reading | None]:

@@ -32,7 +32,7 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, Evaluation, evaluate
 from fedforget.federation.local import Federation
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
@@ -268,12 +268,8 @@ def comes_back(
     if any(done < 1 for done in rounds):
         raise InputError(f"Further rounds are counted from 1, but {min(rounds)} was asked for.")
     exclude = (*served, *requests)
-    current = copy_state(state)
     measured: dict[int, Evaluation] = {}
-    for done in range(max(rounds, default=0) + 1):
-        if done:
-            task = further_round(schedule, schedule.rounds + done - 1, exclude)
-            current = run_round(federation, current, task)
+    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, max(rounds, default=0)):
         if done == 0 or done in rounds:
             measured[done], _ = measure_clients(
                 federation, current, requests, served, seed=schedule.seed, threads=schedule.threads

@@ -98,7 +98,8 @@ class Verdict:
         return f"{self.word} ({how}): {self.reasons[0]}"
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """With lists, as a file gives them back."""
+        return asdict(self) | {"reasons": list(self.reasons), "findings": [asdict(f) for f in self.findings]}
 
 
 def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:

@@ -9,7 +9,8 @@ from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.engine import Row, ordered_rows
 from fedforget.experiments.pages import command, provenance_of
-from fedforget.experiments.tables import Entry, Table
+from fedforget.experiments.summaries import by_setting, method_name
+from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.files import write_text
 
 INTRODUCTION = """\
@@ -32,8 +33,7 @@ def render_audit(folder: Path) -> Path | None:
         name = path.stem.removeprefix(f"{AUDIT.name}-")
         where = f"All measures: [{path.stem}.md]({path.stem}.md)."
         parts += [f"## {name}", f"{command(AUDIT, rows)} {provenance_of(rows)} {where}"]
-        for target in dict.fromkeys(row["setting"] for row in rows):
-            parts.append(verdicts(target, [row for row in rows if row["setting"] == target]).to_markdown())
+        parts += [verdicts(target, own).to_markdown() for target, own in by_setting(rows).items()]
     notes = folder / "audit.notes.md"
     parts += [notes.read_text().strip()] if notes.exists() else []
     page = folder / "audit.md"
@@ -45,11 +45,10 @@ def verdicts(target: str, rows: Sequence[Row]) -> Table:
     """A line for each model: the two verdicts, and the measures that accuse it, beside where an oracle would lie."""
     body: list[list[str | Entry]] = []
     for row in rows:
-        name = row["method"] if row["preset"] == "default" else f"{row['method']} {row['preset']}"
         verdict, alone = row.get("verdict") or {}, row.get("alone") or {}
         figures = [Entry.of([row[column]]) for column in ("bd_acc", "test_acc")]
         words = [v.get("word", "no model") for v in (verdict, alone)]
-        body.append([name, *words, *figures, accusations(verdict)])
+        body.append([method_name(row), *words, *figures, accusations(verdict)])
     columns = ("model", "against three oracles", "without oracle", "BD Acc", "Test Acc", "what told")
     return Table(f"Target: {target}", columns, body)
 
@@ -62,4 +61,4 @@ def accusations(verdict: dict[str, object]) -> str:
     told.sort(key=lambda f: f["p_remembers"] if f["says"] == "remembers" else f["p_over"])
     shown = [f"{f['name']} {f['value']:.3g} (oracles {f['low']:.3g} to {f['high']:.3g})" for f in told[:WORST]]
     more = [f"{len(told) - WORST} more"] if len(told) > WORST else []
-    return "; ".join([*shown, *more]) or "–"
+    return "; ".join([*shown, *more]) or DASH

@@ -7,7 +7,6 @@ asked for: one class of the client, 500 random samples of it, or all it has, wit
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,17 +16,15 @@ from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, 
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import word_grid
-from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.engine import CellSpec, Experiment, Row, target_specs
 from fedforget.experiments.options import Options
-from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_method, entry, notes_of
+from fedforget.experiments.scenario import Scenario
+from fedforget.experiments.summaries import by_method, by_setting, entry, notes_of
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.params import State
 
 LEVELS: tuple[Level, ...] = ("quick", "alone")
-DEFAULT_CLASS = 3
 DEFAULT_TARGETS = ("class", "samples", "client")
-UNTOUCHED = ("before", "default")
 COLOURS = {
     "forgotten": "#b7e0c2",
     "not forgotten": "#f2b8b0",
@@ -37,23 +34,7 @@ COLOURS = {
 
 
 def specs(options: Options) -> list[CellSpec]:
-    return target_specs(options, DEFAULT_TARGETS, DEFAULT_CLASS)
-
-
-def target_specs(options: Options, targets: Sequence[str], label: int) -> list[CellSpec]:
-    """One trial of every target for every method first, the untouched model in front; where the user names none, these
-    `targets`, and class-wise the class `label`."""
-    found = []
-    for trial in options.chosen_trials():
-        for target in options.targets or targets:
-            kind, poisoned = target.removeprefix("clean-"), not target.startswith("clean-")
-            for chosen in (options.classes or (label,)) if kind == "class" else (None,):
-                labels = () if chosen is None else (chosen,)
-                seed, other = options.seed + trial, {"samples": "samples500", "client": "client"}.get(kind)
-                scenario = ScenarioSpec(labels, seed, poisoned, other)
-                for method, preset in (UNTOUCHED, *(options.methods or ())):
-                    found.append(CellSpec(scenario, trial, chosen, method, preset, target))
-    return found
+    return target_specs(options, DEFAULT_TARGETS)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -94,23 +75,21 @@ def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
         scenario.kept[place] = (examined, examine(case, scenario.before, references))
     others, before = scenario.kept[place]
     subject: Examination = before if state is scenario.before else examine(case, state, references)
-    verdict = judge(level, subject, before, others)[1]
-    return json.loads(json.dumps(verdict.to_json()))  # lists, as the cell's file will have them
+    return judge(level, subject, before, others)[1].to_json()
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    targets = list(dict.fromkeys(row["setting"] for row in rows))
-    found = [_words(rows, targets, "verdict", "Verdicts against three oracles")]
-    found.append(_words(rows, targets, "alone", "Verdicts without an oracle"))
-    for target in targets:
-        own = [row for row in rows if row["setting"] == target]
+    targets = by_setting(rows)
+    found = [_words(rows, list(targets), "verdict", "Verdicts against three oracles")]
+    found.append(_words(rows, list(targets), "alone", "Verdicts without an oracle"))
+    for target, own in targets.items():
         found += [_figures(target, own), _measures(target, own)]
     return found
 
 
 def _words(rows: Sequence[Row], targets: Sequence[str], place: str, title: str) -> Table:
     body: list[list[str | Entry]] = [
-        [name, *(_tally([row for row in own if row["setting"] == target], place) for target in targets)]
+        [name, *(_tally(by_setting(own).get(target, []), place) for target in targets)]
         for name, own in by_method(rows).items()
     ]
     return Table(title, ("model", *targets), body, (f"{_share(rows)} judged.", *notes_of(rows)))
@@ -174,10 +153,10 @@ def _marked(finding: dict[str, Any]) -> str:
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The verdicts as a field of colours: models down, targets across."""
-    targets, models = list(dict.fromkeys(row["setting"] for row in rows)), by_method(rows)
+    models = by_method(rows)
     columns = {
-        target: [_tally([row for row in own if row["setting"] == target], "verdict") for own in models.values()]
-        for target in targets
+        target: [_tally(by_setting(own).get(target, []), "verdict") for own in models.values()]
+        for target in by_setting(rows)
     }
     return word_grid(
         stem, f"Verdicts against three oracles, {rows[0]['dataset']}", rows, list(models), columns, COLOURS

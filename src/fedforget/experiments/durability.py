@@ -14,29 +14,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
-from fedforget.experiments.audited import target_specs
 from fedforget.experiments.drawing import Points, scatter_plots
-from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.engine import CellSpec, Experiment, Row, target_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import RETRAIN, by_method, method_name, notes_of
+from fedforget.experiments.summaries import (
+    RETRAIN,
+    by_method,
+    by_setting,
+    method_name,
+    notes_of,
+    paired_with_retrain,
+)
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.rounds import further_round, run_round
+from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
 ROUNDS = (0, 1, 3, 5)
 QUICK_ROUNDS = (0, 1, 3)
-DEFAULT_CLASS = 3
 DEFAULT_TARGETS = ("class", "clean-class", "clean-samples", "clean-client")
 FIGURES = {"bd_acc": "BD Acc", "memory_gap": "memory gap", "auc": "membership AUC", "test_acc": "Test Acc"}
 
 
 def specs(options: Options) -> list[CellSpec]:
-    return target_specs(options, DEFAULT_TARGETS, DEFAULT_CLASS)
+    return target_specs(options, DEFAULT_TARGETS)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -53,13 +59,10 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         return figures | {"note": str(error)}
 
 
-def curve(scenario: Scenario, state: State, rounds: Sequence[int]) -> dict[str, dict[str, float | None]]:
+def curve(scenario: Scenario, before: State, rounds: Sequence[int]) -> dict[str, dict[str, float | None]]:
     """The figures after each of `rounds`, by their number as a word (they go through JSON)."""
     schedule, found = scenario.schedule, {}
-    for done in range(max(rounds) + 1):
-        if done:
-            task = further_round(schedule, schedule.rounds + done - 1, scenario.requests)
-            state = run_round(scenario.federation, state, task)
+    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
         if done in rounds:
             measured = scenario.measure(state)
             attacked = attack_membership(
@@ -79,8 +82,7 @@ def curve(scenario: Scenario, state: State, rounds: Sequence[int]) -> dict[str, 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
-    for target in dict.fromkeys(row["setting"] for row in rows):
-        own = [row for row in rows if row["setting"] == target]
+    for target, own in by_setting(rows).items():
         found += [_curves(target, figure, own) for figure in _shown(target)]
         found.append(_prices(target, own))
     return found
@@ -111,17 +113,9 @@ def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:
 
 def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, list[float]]:
     """For each method: its figure minus Retrain's after the same rounds, scenario by scenario."""
-
-    def place(row: Row) -> tuple[Any, ...]:
-        return (row["setting"], row["class"], row["seed"])
-
-    def value(row: Row) -> float | None:
-        return ((row.get("later") or {}).get(done) or {}).get(figure)
-
-    retrain = {place(row): value(row) for row in rows if row["method"] == RETRAIN}
     found: dict[str, list[float]] = {}
-    for row in rows:
-        mine, theirs = value(row), retrain.get(place(row))
+    for row, retrain in paired_with_retrain(rows, rows):
+        mine, theirs = (r["later"][done][figure] for r in (row, retrain))
         if mine is not None and theirs is not None:
             found.setdefault(method_name(row), []).append(mine - theirs)
     return found
@@ -129,16 +123,11 @@ def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, lis
 
 def cost_shares(rows: Sequence[Row]) -> dict[str, list[float]]:
     """For each method: its gradient evaluations as a share of Retrain's in the same scenario."""
-    retrain = {
-        (row["setting"], row["class"], row["seed"]): row["gradient_evaluations"]
-        for row in rows
-        if row["method"] == RETRAIN and row["gradient_evaluations"]
-    }
     found: dict[str, list[float]] = {}
-    for row in rows:
-        whole = retrain.get((row["setting"], row["class"], row["seed"]))
-        if whole and row["gradient_evaluations"] is not None:
-            found.setdefault(method_name(row), []).append(row["gradient_evaluations"] / whole)
+    for row, retrain in paired_with_retrain(rows, rows):
+        if row["gradient_evaluations"] is not None:
+            share = row["gradient_evaluations"] / retrain["gradient_evaluations"]
+            found.setdefault(method_name(row), []).append(share)
     return found
 
 
@@ -162,35 +151,29 @@ def _prices(target: str, rows: Sequence[Row]) -> Table:
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The frontier: how far from Retrain after the last round, against the cost; one panel for each target."""
     panels = []
-    for target in dict.fromkeys(row["setting"] for row in rows):
-        own = [row for row in rows if row["setting"] == target]
+    for target, own in by_setting(rows).items():
         if not _rounds(own):
             continue
         last, figure = _rounds(own)[-1], _shown(target)[0]
         gaps, shares = beside_retrain(own, last, figure), cost_shares(own)
         points: dict[str, tuple[float, float]] = {
-            name: (_mean(shares[name]), _mean(gaps[name])) for name in gaps if name in shares and name != RETRAIN
+            name: (fmean(shares[name]), fmean(gaps[name])) for name in gaps if name in shares and name != RETRAIN
         }
         up = f"{FIGURES[figure]} minus Retrain's, points"
         panels.append(Points(f"{target}, after {last} rounds", points, "cost, share of Retrain's", up))
     return scatter_plots(stem, f"The price of forgetting that lasts, {rows[0]['dataset']}", rows, panels)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Which methods' memory comes back: those that gain more than Retrain does between the first and the last round."""
     sentences = []
-    for target in dict.fromkeys(row["setting"] for row in rows):
-        own = [row for row in rows if row["setting"] == target]
+    for target, own in by_setting(rows).items():
         if len(_rounds(own)) < 2:
             continue
         figure, last = _shown(target)[0], _rounds(own)[-1]
         now, later = beside_retrain(own, "0", figure), beside_retrain(own, last, figure)
         gains: Mapping[str, float] = {
-            name: _mean(later[name]) - _mean(now[name])
+            name: fmean(later[name]) - fmean(now[name])
             for name in later
             if name in now and name not in (RETRAIN, "before")
         }

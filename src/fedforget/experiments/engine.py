@@ -22,6 +22,9 @@ from fedforget.methods import METHODS, method_settings
 from fedforget.methods.fedaf.settings import FedAFSettings
 
 Row = dict[str, Any]
+DEFAULT_CLASS = 3
+UNTOUCHED = ("before", "default")
+"""The model before unlearning, where it stands among the methods."""
 FIGURES = (
     "bd_acc_before", "bd_acc", "test_acc_before", "test_acc", "true_acc", "retained_acc", "target_class_test_acc",
     "seconds", "gradient_evaluations", "bytes", "stored_bytes", "peak_bytes",
@@ -67,6 +70,22 @@ def request_specs(
         for method, preset in options.methods or ()
         for value, overrides in settings
     ]
+
+
+def target_specs(options: Options, targets: Sequence[str]) -> list[CellSpec]:
+    """One trial of every kind of target for every method first, the untouched model in front; where the user names
+    none, these `targets`, and class-wise the class DEFAULT_CLASS. A cell's setting is its target."""
+    found = []
+    for trial in options.chosen_trials():
+        for target in options.targets or targets:
+            kind, poisoned = target.removeprefix("clean-"), not target.startswith("clean-")
+            for chosen in (options.classes or (DEFAULT_CLASS,)) if kind == "class" else (None,):
+                labels = () if chosen is None else (chosen,)
+                seed, other = options.seed + trial, {"samples": "samples500", "client": "client"}.get(kind)
+                scenario = ScenarioSpec(labels, seed, poisoned, other)
+                for method, preset in (UNTOUCHED, *(options.methods or ())):
+                    found.append(CellSpec(scenario, trial, chosen, method, preset, target))
+    return found
 
 
 def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:

@@ -25,6 +25,14 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return found
 
 
+def by_setting(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    """Rows of each varied setting, such as the target, in the order they come in."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["setting"], []).append(row)
+    return found
+
+
 def values(rows: Iterable[Row], column: str) -> list[float | None]:
     return [row[column] for row in rows]
 

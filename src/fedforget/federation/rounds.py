@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 from torch import Tensor
@@ -90,6 +90,16 @@ def train(
 def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureRequest]) -> Train:
     """An ordinary round after the schedule's end, for durability: with draws of its own."""
     return replace(schedule.train_task(done, exclude), purpose="further")
+
+
+def further_rounds(
+    federation: Federation, state: State, schedule: Schedule, exclude: Sequence[ErasureRequest], rounds: int
+) -> Iterator[tuple[int, State]]:
+    """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds."""
+    yield 0, state
+    for done in range(rounds):
+        state = run_round(federation, state, further_round(schedule, schedule.rounds + done, exclude))
+        yield done + 1, state
 
 
 def recover(
