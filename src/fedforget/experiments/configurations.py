@@ -13,6 +13,8 @@ from typing import Any
 from fedforget.data.backdoor import Trigger
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
+from fedforget.models import build_model
+from fedforget.params import weight_count
 
 ASKING_CLIENT = 0
 """Clients are alike under an IID partition, so which one asks does not matter."""
@@ -25,6 +27,8 @@ class Configuration:
     dataset: str
     name: str
     classes: int
+    shape: tuple[int, int, int]
+    """Of a sample."""
     model: str
     trigger: Trigger
     rounds: int
@@ -42,6 +46,11 @@ class Configuration:
     """Settings of a `method:preset` that depend on the data set."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why each thing that the paper leaves open is as it is."""
+
+    @property
+    def weights(self) -> int:
+        """How many trainable ones the network has."""
+        return weight_count(build_model(self.model, self.shape, self.classes, seed=0))
 
     def schedule(self, seed: int, threads: int) -> Schedule:
         return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads)
@@ -68,7 +77,7 @@ _OPEN = {
 _PAPER_LR = {name: {"lr": 0.01} for name in ("fedaf:paper", "fedaf-c:default", "fedaf-c:replace")}
 
 _MNIST = Configuration(
-    "mnist", "default", 10, "cnn", Trigger(5), rounds=5, lr=0.01, momentum=0.9, batch_size=64,
+    "mnist", "default", 10, (1, 28, 28), "cnn", Trigger(5), rounds=5, lr=0.01, momentum=0.9, batch_size=64,
     quick_samples=(6000, 2000),
     reasons=_OPEN | {
         "network": "2 convolutions and 1 linear layer are printed, their sizes are not: see docs/decisions/networks.md",
@@ -78,7 +87,7 @@ _MNIST = Configuration(
     },
 )  # fmt: skip
 _CIFAR10 = Configuration(
-    "cifar10", "default", 10, "resnet10", Trigger(4), rounds=20, lr=0.01, momentum=0.9, batch_size=64,
+    "cifar10", "default", 10, (3, 32, 32), "resnet10", Trigger(4), rounds=20, lr=0.01, momentum=0.9, batch_size=64,
     quick_samples=(4000, 1000), overrides=_PAPER_LR,
     reasons=_OPEN | {
         "momentum": "not printed; 0.9",
@@ -87,7 +96,7 @@ _CIFAR10 = Configuration(
     },
 )  # fmt: skip
 _CELEBA = Configuration(
-    "celeba", "default", 4, "resnet10", Trigger(8), rounds=10, lr=0.01, momentum=0.9, batch_size=64,
+    "celeba", "default", 4, (3, 64, 64), "resnet10", Trigger(8), rounds=10, lr=0.01, momentum=0.9, batch_size=64,
     quick_samples=(2000, 500), overrides=_PAPER_LR,
     reasons=_OPEN | {
         "trigger": "not printed; 8x8 on 64x64 images is the same share of the image as 4x4 on CIFAR-10's 32x32",
@@ -99,7 +108,7 @@ _CELEBA = Configuration(
     },
 )  # fmt: skip
 _DIGITS = Configuration(
-    "digits", "default", 10, "cnn", Trigger(2, margin=0), rounds=20, lr=0.05, momentum=0.9, batch_size=16,
+    "digits", "default", 10, (1, 8, 8), "cnn", Trigger(2, margin=0), rounds=20, lr=0.05, momentum=0.9, batch_size=16,
     quick_samples=(1437, 360),
     reasons=_OPEN | {"all": "the paper has no such data set: a small one that comes along, to try things"},
 )  # fmt: skip

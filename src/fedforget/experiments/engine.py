@@ -182,12 +182,14 @@ def reproduce(
 
 
 def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
-    """All settings the cell's method runs with; None where a cell is no method's."""
+    """All settings the cell's method runs with on the configuration's network; None where a cell is no method's."""
     if spec.method not in METHODS:
         return None
     changed = options.settings.overrides_of(spec.method, spec.preset, spec.overrides)
     settings = method_settings(spec.method, spec.preset, **changed)[1]
-    return settings.explained() if isinstance(settings, FedAFSettings) else asdict(settings)
+    if isinstance(settings, FedAFSettings):
+        settings = settings.for_network(options.settings.weights)
+    return asdict(settings)
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:

@@ -15,9 +15,10 @@ LARGE_NETWORK = 1_000_000
 BY_SIZE: dict[str, tuple[Any, Any]] = {
     "sketch_rows": (75, 150),
     "sketch_samples": (1000, 1500),
-    "step_length": (0.15, 0.18),
+    "step_length": (0.15, 0.20),
     "recovery_share": (0.02, 0.06),
     "recovery_lr": (0.013, 0.004),
+    "reminder_guard": (False, True),
 }
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
 
@@ -82,7 +83,7 @@ class FedAFSettings:
     recovery_batch_size: int = 64
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
-    reminder_guard: bool = False
+    reminder_guard: bool | Literal["auto"] = "auto"
     """The same for the reminder of the teacher of `reminded`."""
 
     shrink: float = 1.0
@@ -94,12 +95,6 @@ class FedAFSettings:
         """The same settings with a number wherever `auto` stands, for a network of so many trainable weights."""
         large = int(weights >= LARGE_NETWORK)
         return replace(self, **{name: pair[large] for name, pair in BY_SIZE.items() if getattr(self, name) == "auto"})
-
-    def explained(self) -> dict[str, Any]:
-        """All settings by name, with what `auto` means for a small and a large network in its place."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        meaning = {name: f"auto: {small} or {large}" for name, (small, large) in BY_SIZE.items()}
-        return {name: meaning[name] if name in meaning and v == "auto" else v for name, v in values.items()}
 
     @property
     def sketch(self) -> tuple[object, ...]:
