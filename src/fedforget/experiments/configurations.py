@@ -41,6 +41,7 @@ class Configuration:
     """The same of every run; None: all."""
     clients: int = 4
     epochs: int = 1
+    decay: float = 1.0
     partition: str = "iid"
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of a `method:preset` that depend on the data set."""
@@ -53,7 +54,7 @@ class Configuration:
         return weight_count(build_model(self.model, self.shape, self.classes, seed=0))
 
     def schedule(self, seed: int, threads: int) -> Schedule:
-        return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads)
+        return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads, self.decay)
 
     def overrides_of(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What this data set changes in a method's preset, overruled by `own`."""
@@ -62,9 +63,11 @@ class Configuration:
     def describe(self) -> str:
         """One sentence for a page of results."""
         t = self.trigger
+        falling = f", falling to {self.lr * self.decay:g}" if self.decay < 1 else ""
         return (
             f"{self.dataset}, network {self.model}, {self.clients} clients, {self.partition.upper()}, {self.rounds} "
-            f"rounds of {self.epochs} local epoch, SGD with learning rate {self.lr:g}, momentum {self.momentum:g}, "
+            f"rounds of {self.epochs} local epoch, SGD with learning rate {self.lr:g}{falling}, momentum "
+            f"{self.momentum:g}, "
             f"batch {self.batch_size}; client {ASKING_CLIENT} asks; trigger {t.size}x{t.size}, {t.corner}."
         )
 
@@ -96,7 +99,7 @@ _CIFAR10 = Configuration(
     },
 )  # fmt: skip
 _CELEBA = Configuration(
-    "celeba", "default", 4, (3, 64, 64), "resnet10", Trigger(8), rounds=10, lr=0.01, momentum=0.9, batch_size=64,
+    "celeba", "default", 4, (3, 64, 64), "resnet10", Trigger(8), rounds=10, lr=0.01, momentum=0.9, batch_size=16, decay=0.1,
     quick_samples=(2000, 500), overrides=_PAPER_LR,
     reasons=_OPEN | {
         "trigger": "not printed; 8x8 on 64x64 images is the same share of the image as 4x4 on CIFAR-10's 32x32",

@@ -29,6 +29,8 @@ class Schedule:
     batch_size: int = 64
     seed: int = 0
     threads: int = os.cpu_count() or 1
+    decay: float = 1.0
+    """The learning rate of the last round as a part of the first's; it falls by the same factor from round to round."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -43,11 +45,23 @@ class Schedule:
                 raise InputError(f"Training setting '{item.name}' is {value}, but it must be a finite number {need}.")
         if self.momentum >= 1:
             raise InputError(f"Training setting 'momentum' is {self.momentum}, but it must be below 1.")
+        if self.decay > 1:
+            raise InputError(f"Training setting 'decay' is {self.decay}, but it must be at most 1.")
+
+    def lr_of(self, round: int) -> float:
+        """The learning rate of a round, counted from 0; after the last one it stays.
+
+        >>> schedule = Schedule(rounds=3, lr=0.1, decay=0.01)
+        >>> [round(schedule.lr_of(number), 4) for number in range(4)]
+        [0.1, 0.01, 0.001, 0.001]
+        """
+        last = max(1, self.rounds - 1)
+        return self.lr * self.decay ** (min(round, last) / last)
 
     def train_task(self, round: int, exclude: Sequence[ErasureRequest] = ()) -> Train:
         """The task of one ordinary round."""
         return Train(
-            seed=self.seed, threads=self.threads, round=round, epochs=self.epochs, lr=self.lr,
+            seed=self.seed, threads=self.threads, round=round, epochs=self.epochs, lr=self.lr_of(round),
             momentum=self.momentum, batch_size=self.batch_size, exclude=tuple(exclude),
         )  # fmt: skip
 
