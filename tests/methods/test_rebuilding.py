@@ -1,4 +1,4 @@
-"""FedAF's rebuilding: shrunk weights against their equation, and the rounds that follow."""
+"""FedAF's rebuilding: the broken weights against their equations, and the rounds that follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.method import FEWEST_ROUNDS, rebuild
+from fedforget.methods.fedaf.rebuilding import FEWEST_ROUNDS, rebuild
 from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, FedAFSettings
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
@@ -25,14 +25,15 @@ SETTINGS = FedAFSettings(recovery_rounds=0, shrink=0.3, rebuilding=0.4, recovery
 
 
 @pytest.mark.parametrize("normalised", [False, True])
-def test_rebuilding_starts_from_shrunk_weights_and_leaves_buffers(normalised: bool):
+def test_rebuilding_starts_from_a_turned_kernel_and_shrunk_weights_and_leaves_buffers(normalised: bool):
     world, before, _ = trained(normalised)
     rebuild(Meter(world), before, SETTINGS, SCHEDULE, (REQUEST,))
     sent = world.log[0][1]
     fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "fedaf", "fresh")))
-    parameters = {name for name, _ in world.model.named_parameters()}
+    first, *others = [name for name, _ in world.model.named_parameters()]
+    assert first.endswith("weight"), "the first kernel"
     for name, tensor in before.items():
-        slow = 0.3 * tensor + 0.7 * fresh[name] if name in parameters else tensor
+        slow = -tensor if name == first else 0.3 * tensor + 0.7 * fresh[name] if name in others else tensor
         assert torch.allclose(sent[name], slow), name
 
 

@@ -5,7 +5,7 @@
         theta_k <- client k trains on new memories of R under the knowledge preserver        lines 1-7, `Forget`
         theta   <- aggregate theta_k                                                         line 8, `aggregate`
     recover: one round over a small share of everybody's retained data                       not in the paper
-    or rebuild: shrink the weights towards fresh ones, then a few ordinary rounds            not in the paper
+    or rebuild: break the weights where the memory sits, then a few ordinary rounds          not in the paper
 
 What other clients' data supports comes back in the recovery round; what nothing supports does not. In many later rounds
 it would all the same, if the weights still lay near those that knew R: `lasting` and `thorough` rebuild them."""
@@ -13,7 +13,6 @@ it would all the same, if the weights still lay near those that knew R: `lasting
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -27,14 +26,10 @@ from fedforget.federation.rounds import Schedule, participants, run_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
+from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.models import fresh_copy
-from fedforget.params import State, state_of, trainable, weight_count
+from fedforget.params import State, trainable, weight_count
 from fedforget.requests import ErasureRequest
-from fedforget.seeds import derive_seed
-
-FEWEST_ROUNDS = 3
-"""Rebuilding takes at least so many rounds, each over a part of the data: what clients train apart averages badly."""
 
 
 def forget_with_fedaf(
@@ -93,37 +88,6 @@ def recover(
         current = run_round(federation, current, recovery_task(schedule, settings, "recovery", round, exclude))
         if settings.recovery_guard:
             current = without_return(original, forgotten, current, trainable(federation.model))
-    return current
-
-
-def rebuild(
-    federation: Meter,
-    forgotten: State,
-    settings: FedAFSettings,
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-) -> State:
-    """Weights that lie near those that knew R find back to them, though R is never seen again: a memory of single
-    samples is a fine pattern on top of what the model knows in general. So the pattern is broken and the rest rebuilt,
-
-        theta <- c theta + (1 - c) theta_0,    c = `shrink`, theta_0 a fresh initialisation
-
-    (shrink and perturb: Ash and Adams 2020, arXiv 1910.08475, there to let a trained model learn new data), then
-    ordinary rounds over parts of everybody's retained data, `rebuilding` of the training's whole length together."""
-    fresh = state_of(fresh_copy(federation.model, derive_seed(schedule.seed, "fedaf", "fresh")))
-    moved = trainable(federation.model)
-    current = {
-        name: settings.shrink * tensor + (1.0 - settings.shrink) * fresh[name].to(tensor) if name in moved else tensor
-        for name, tensor in forgotten.items()
-    }
-    passes = settings.rebuilding * schedule.rounds * schedule.epochs
-    rounds = max(FEWEST_ROUNDS, math.ceil(passes))
-    for round in range(rounds):
-        task = replace(
-            schedule.train_task(round, exclude), epochs=1, share=passes / rounds,
-            min_samples=settings.recovery_min_samples, purpose="rebuilding",
-        )  # fmt: skip
-        current = run_round(federation, current, task)
     return current
 
 

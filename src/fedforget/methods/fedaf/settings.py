@@ -87,7 +87,7 @@ class FedAFSettings:
     """The same for the reminder of the teacher of `reminded`."""
 
     shrink: float = 1.0
-    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `method.rebuild`. 1: all."""
+    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `rebuilding.py`. 1: all."""
     rebuilding: float = 0.0
     """How long the weights are rebuilt, as a part of the training they once took."""
 
@@ -171,7 +171,7 @@ class FedAFSettings:
 
 RECOMMENDED = FedAFSettings()
 
-LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.2, rebuilding=0.03)
+LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.033)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
 EFFORTS: dict[str, tuple[str, str]] = {
