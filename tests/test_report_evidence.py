@@ -66,6 +66,10 @@ def model_pictures(known: float) -> dict[str, Any]:
     return {
         "margin/target": target, "margin/outside": outside, "loss/roc": curve, "calibrated/roc": curve,
         "relearning": {"steps": steps, "accuracy": accuracy, "loss": [1.0] * 11, "target": 30, "evidence": 30},
+        "comes back": {
+            "rounds": [0, 1, 3, 5], "bd_acc": [100 * known, 50.0, 40.0, 30.0], "true_acc": [1.0] * 4,
+            "target_loss": [1.0] * 4, "memory_gap": [None, 1.0, 2.0, 20 * known], "auc": [None, 0.5, 0.5, 0.5 + known / 2],
+        },
     }  # fmt: skip
 
 
@@ -168,7 +172,7 @@ def test_the_evidence_stands_behind_the_figures(page: Page, tmp_path: Path) -> N
     ]
     spared = scale_of("loss spared, beside unseen data", True)
     assert spared[1] == (-math.inf, math.inf), "it is a difference, even beside oracles"
-    assert drawn(text) == 3
+    assert drawn(text) == 4
     assert "ROC of the calibrated attack, area after 0.930, before 0.990, oracles 0.920; 0.5 is guessing." in text
     assert "oracle 3 from 4.0" in text
     shown = re.search(rf"<code>{FILE}</code>, SHA-256 <code>(\w+)</code>.*<code>fedforget verify {FILE}</code>", text)
@@ -200,7 +204,7 @@ def test_what_informs_stands_beside_the_findings_and_class_by_class(page: Page) 
         ["weight distance", "12", "–", "16", "0.75"],
         ["activation distance", "–", "–", "–", "–"],
     ]
-    assert drawn(text) == 4
+    assert drawn(text) == 5
     assert "less the oracles’ mean, in points: 8 −40.0 beyond their intervals." in text
     meaning = words(text, "meaning")
     assert "They are no part of the verdict. Units of networks that started from different weights" in meaning
@@ -222,7 +226,7 @@ def test_without_a_test_sample_there_is_no_gap_to_draw(page: Page) -> None:
         row["class_gaps"] = [None] * 10
 
     text = page(change=change)
-    assert drawn(text) == 3
+    assert drawn(text) == 4
     assert "No gaps of single classes" in words(text, "evidence")
 
 
@@ -258,7 +262,7 @@ def test_limits_and_words_are_those_of_a_verdict(page: Page) -> None:
 def test_without_oracle_differences_are_held_against_none(page: Page) -> None:
     pictures = all_pictures(oracles=0)
     for model in (pictures["subject"], pictures["before"]):
-        del model["relearning"], model["calibrated/roc"]
+        del model["relearning"], model["calibrated/roc"], model["comes back"]
     text = page(without_oracle(0.0), pictures, with_oracle=False)
     assert cells(text) == [
         ["accuracy above unseen data (points)", "+0.0", "+40.0", "−7.9 to +7.9", "as if never seen"],
@@ -269,6 +273,7 @@ def test_without_oracle_differences_are_held_against_none(page: Page) -> None:
     assert "Data never seen" in said
     assert "Where an oracle lies" not in said
     assert "No relearning curve: it means nothing without an oracle's" in said
+    assert "No curve of further rounds: it means nothing without an oracle's" in said
     assert "ROC of the loss attack, area after 0.510, before 0.900; 0.5 is guessing." in text
     assert drawn(text) == 2
     assert "This audit mounts membership attacks and further rounds; it mounts none that" in meaning
@@ -280,12 +285,24 @@ def test_missing_pictures_are_said_in_words(page: Page) -> None:
     note = "Client 0 has 5 target samples and 9 held-out ones of the same kind; attacks need at least 20 of each."
     text = page(pictures={"subject": {}, "before": {}, "oracles": []}, notes=(note,))
     said = words(text, "evidence")
-    for sentence in ("No distribution of margins", "No ROC curve", "No relearning curve: it could not be taken.", note):
+    for sentence in ("No distribution of margins", "No ROC curve", "No relearning curve: it could not be taken.",
+                     "No curve of further rounds: they could not be run.", note):  # fmt: skip
         assert sentence in said
     assert drawn(text) == 0
     assert len(cells(text)) == 3
     only_after = {"subject": model_pictures(0.2), "before": {}, "oracles": [{}, {}]}
-    assert drawn(page(pictures=only_after)) == 3
+    assert drawn(page(pictures=only_after)) == 4
+
+
+def test_what_comes_back_is_told_beside_unseen_data(page: Page) -> None:
+    told = page()
+    assert "Share as trained, now and after 5 further rounds: after 20.0\N{NO-BREAK SPACE}%, then 30.0" in told
+    assert "(accuracy on it +4.0 points beside unseen data, attack by loss 0.600), before 90.0" in told
+    pictures = all_pictures()
+    for model in (pictures["subject"], pictures["before"], *pictures["oracles"]):
+        model["comes back"] = {"rounds": [0, 1], "bd_acc": [1.0, 2.0]}  # as evidence was before there were gaps in it
+    told = page(pictures=pictures)
+    assert "now and after 1 further round: after 1.0\N{NO-BREAK SPACE}%, then 2.0\N{NO-BREAK SPACE}%, before" in told
 
 
 def test_an_evidence_file_that_is_gone_or_changed_leaves_a_sentence(page: Page, tmp_path: Path) -> None:
@@ -352,5 +369,5 @@ def test_a_browser_shows_the_evidence_without_sideways_scrolling(page: Page, tmp
     page(with_oracles(60.0), change=compared)
     assert seen_in_browser(tmp_path, width) == {
         "title": "Forgetting class 3 of client 0 – fedforget audit", "width": width,
-        "charts": 8, "pictures": 16, "small": 0,
+        "charts": 9, "pictures": 16, "small": 0,
     }  # fmt: skip

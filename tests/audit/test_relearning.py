@@ -1,4 +1,4 @@
-"""Relearning against a plain loop, its sums and its speed by hand, what comes back, and what is refused."""
+"""Relearning against a plain loop, its sums and its speed by hand, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedforget import Backdoor, LocalFederation, Schedule, Trigger, build_model, load_dataset, train
-from fedforget.audit.measures import measure, measure_now_and_later
-from fedforget.audit.relearning import Relearn, RelearningCurve, comes_back, relearning_curve, relearning_speed
-from fedforget.data.partition import partition
-from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget import LocalFederation, Schedule, build_model, load_dataset, train
+from fedforget.audit.relearning import Relearn, RelearningCurve, relearning_curve, relearning_speed
+from fedforget.errors import DivergedError, InputError
 from fedforget.federation.evaluation import FORWARD_COST
-from fedforget.federation.rounds import further_round, run_round
 from fedforget.federation.tasks import Reply
 from fedforget.models import fresh_copy
 from fedforget.params import State, digest, state_of
@@ -179,8 +176,6 @@ def test_divergence_and_wrong_settings_are_told():
     for name in ("epochs", "points", "batch_size"):
         with pytest.raises(InputError, match=f"'{name}' is 0"):
             replace(task(CLASS), **{name: 0})
-    with pytest.raises(InputError, match="counted from 1, but 0"):
-        comes_back(world, before, [CLASS], SCHEDULE, (0, 1))
 
 
 # Speed
@@ -222,37 +217,6 @@ def test_the_level_is_taken_from_retrain():
     assert relearning_speed(retrain).to_json() == {"mean_accuracy": 0, "level": None, "steps": None, "relative": None}
 
 
-# What comes back
-
-
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize("request_", [CLASS, SAMPLES, CLIENT], ids=["class", "samples", "client"])
-def test_it_comes_back_as_in_ordinary_rounds_without_the_target(normalised: bool, request_: ErasureRequest):
-    world, before, _ = small_worlds.trained(normalised)
-    untouched, test = digest(before), world.client(2).samples
-    curve = comes_back(world, before, [request_], SCHEDULE, (3, 1))
-    _, later = measure_now_and_later(world, before, [request_], test, SCHEDULE)
-    assert curve.target_loss[1] == later.target_loss, "the first further round is the audit's own"
-    state, rows = before, []
-    for done in range(4):
-        figures = measure(world, state, [request_], test)
-        rows.append((figures.bd_acc, figures.true_acc, figures.target_loss))
-        state = run_round(world, state, further_round(SCHEDULE, SCHEDULE.rounds + done, [request_]))
-    assert curve.rounds == (0, 1, 3)
-    assert list(zip(curve.bd_acc, curve.true_acc, curve.target_loss, strict=True)) == [rows[0], rows[1], rows[3]]
-    assert digest(before) == untouched
-    assert comes_back(world, before, [request_], SCHEDULE, (1, 3)) == curve
-    assert comes_back(world, before, [request_], SCHEDULE, ()).rounds == (0,)
-    assert json.loads(json.dumps(curve.to_json())) == curve.to_json()
-
-
-def test_without_any_retained_data_there_are_no_further_rounds():
-    world, before, _ = small_worlds.trained()
-    last, *served = (ErasureRequest.of_client(k) for k in world.clients)
-    with pytest.raises(FedForgetError, match="nothing to average"):
-        comes_back(world, before, [last], SCHEDULE, served=served)
-
-
 # On digits: what merely lost its last layer against what never saw R
 
 
@@ -281,19 +245,3 @@ def test_a_model_that_lost_its_last_layer_relearns_faster_than_retrain():
     assert speed.mean_accuracy > relearning_speed(oracle).mean_accuracy + 30
     assert speed.mean_accuracy > relearning_speed(control).mean_accuracy + 15, "it is not the fresh layer"
     assert speed.relative < 0.3
-
-
-def test_a_backdoor_comes_back_without_the_target_if_only_the_last_layer_was_cleared():
-    """Measured: 0 % right after, 89 % after one round without R, 24 % after three; Retrain 0, 0 and 0."""
-    digits = load_dataset("digits").first(1000)
-    request = ErasureRequest.of_class(0, 3)
-    model, parts = build_model("mlp", digits.shape, 10, 0), partition("iid", digits.train.labels, 3, 0)
-    world = LocalFederation(digits, parts, model, backdoors=[Backdoor(request, Trigger(2, margin=0), 8)])
-    schedule = Schedule(rounds=6, epochs=2, lr=0.03, batch_size=16, threads=1)
-    before = train(world, state_of(model), schedule)
-    retrain = train(world, state_of(fresh_copy(model, 77)), schedule, exclude=[request])
-    cleared = last_layer_of(before, {name: torch.zeros_like(tensor) for name, tensor in before.items()})
-    suppressed, gone = (comes_back(world, state, [request], schedule).bd_acc for state in (cleared, retrain))
-    assert suppressed[0] == 0.0
-    assert suppressed[1] > 60
-    assert max(gone) < 10

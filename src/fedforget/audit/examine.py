@@ -4,7 +4,7 @@
              and held-out samples of all classes against the model before
     quick    3 oracles. Accuracy and loss on R, four attacks, relearning, what comes back after 1 round, linear probe,
              and held-out samples of R's classes and of all
-    full     8 oracles, and what comes back after 3 rounds
+    full     8 oracles, and what comes back after 1, 3 and 5 rounds
 
 Accuracies are always taken; the rest comes in groups that can be left out (`ATTACKS`), and is missing then.
 
@@ -24,10 +24,11 @@ from typing import Any, Literal, TypeVar, get_args
 from torch import Tensor
 
 from fedforget.audit.distributions import proportion_error
+from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.measures import measure_clients, share_as_trained
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.audit.probe import linear_probe
-from fedforget.audit.relearning import comes_back, relearning_curve, relearning_speed
+from fedforget.audit.relearning import relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import Federation
@@ -37,8 +38,8 @@ from fedforget.requests import ErasureRequest
 
 Level = Literal["alone", "quick", "full"]
 ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
-LATER: dict[Level, int] = {"alone": 1, "quick": 1, "full": 3}
-"""After how many further ordinary rounds without R it is looked at again."""
+LATER: dict[Level, tuple[int, ...]] = {"alone": (1,), "quick": (1,), "full": ROUNDS}
+"""After how many further ordinary rounds without R it is looked at again; the last counts for the verdict."""
 
 Attack = Literal["membership", "relearning", "return", "probe"]
 ATTACKS: tuple[Attack, ...] = get_args(Attack)
@@ -119,7 +120,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         later = None
         if "return" in case.attacks:
             name = "membership one round later"
-            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"]), ()))
+            later = attempt(name, lambda: _attack(case, _later(case, state, *LATER["alone"]), ()))
         for when, found in (("", attacked), (" one round later", later)):
             if found is not None:
                 _take(readings, _differences(found), when)
@@ -155,12 +156,12 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         return relearning_speed(curve).mean_accuracy, judged
 
     def back() -> tuple[float | None, int]:
-        rounds = LATER[case.level]
-        curve = comes_back(
-            case.federation, state, case.requests, case.schedule, range(1, rounds + 1), served=case.served
-        )
-        pictures["comes back"] = curve.to_json()
-        return curve.bd_acc[-1], judged
+        lasting = durability(
+            case.federation, state, case.requests, case.schedule, LATER[case.level],
+            served=case.served, attack="membership" in case.attacks,
+        )  # fmt: skip
+        pictures["comes back"] = lasting.to_json()
+        return lasting.known[-1].bd_acc, judged
 
     def probe() -> tuple[float | None, int]:
         told = linear_probe(

@@ -64,9 +64,9 @@ def _pairs(samples: Samples) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class AttackMembership(Task):
-    """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name; `references`
-    are the names of models that it scored before, none of which saw R (for RMIA). Without `attack` it only counts how
-    many samples of R and held-out ones get their label."""
+    """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name (not where it is
+    empty); `references` are the names of models that it scored before, none of which saw R (for RMIA). Without `attack`
+    it only counts how many samples of R and held-out ones get their label."""
 
     at_target: ClassVar[bool] = True
 
@@ -100,7 +100,8 @@ class AttackMembership(Task):
         scores = {name: [score(z, y) for z, y in zip(logits, labels, strict=True)] for name, score in SCORES.items()}
         margins = scores["margin"]
         looked_at = f"{_fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
-        client.kept[_key(self.model, looked_at)] = torch.cat(margins)
+        if self.model:
+            client.kept[_key(self.model, looked_at)] = torch.cat(margins)
         known = [client.kept.get(_key(name, looked_at)) for name in self.references]
         sides: dict[str, Sequence[Tensor]] = {"loss": scores["loss"], "entropy": scores["entropy"]}
         notes: tuple[str, ...] = ()
@@ -231,15 +232,17 @@ def attack_membership(
     served: Sequence[ErasureRequest] = (),
     references: Sequence[Mapping[str, Tensor]] = (),
     attack: bool = True,
+    keep: bool = True,
     seed: int = 0,
     threads: int = 1,
 ) -> Membership:
-    """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients.
-    Without `attack` the accuracies alone are taken.
+    """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients,
+    which `keep` what they need for that. Without `attack` the accuracies alone are taken.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
     task = AttackMembership(
-        seed=seed, threads=threads, requests=tuple(requests), served=tuple(served), model=_name(state),
+        seed=seed, threads=threads, requests=tuple(requests), served=tuple(served),
+        model=_name(state) if keep else "",
         references=tuple(_name(reference) for reference in references), attack=attack,
     )  # fmt: skip
     replies = list(federation.ask(task, state, sorted({request.client for request in requests})))

@@ -1,4 +1,4 @@
-"""How fast a model learns the target again, and whether the target comes back by itself.
+"""How fast a model learns the target again.
 
 A model that truly forgot R is to R what Retrain is: it learns R as slowly as Retrain does. What was only suppressed is
 learned faster. Relearn time (Golatkar et al., Eternal Sunshine of the Spotless Net, CVPR 2020, arXiv 1911.04933) is the
@@ -12,8 +12,7 @@ That is memory, or damage: a model that is sure of nothing learns strange labels
 the true ones (an untrained network with 40 mislabelled digits: 0.4), so read it beside the retained accuracy. A target
 with one label alone is learned within a step or two by every model, and then the curve tells little.
 
-`comes_back` is the attack without R: ordinary rounds on the retained data alone (arXiv 2505.22310), where Retrain's
-accuracy on R stays and a suppressed memory returns."""
+The attack without R is in `audit.durability`."""
 
 from __future__ import annotations
 
@@ -26,17 +25,15 @@ from typing import Any, ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, Evaluation, evaluate
 from fedforget.federation.local import Federation
-from fedforget.federation.rounds import Schedule, further_rounds
+from fedforget.federation.rounds import Schedule
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.params import copy_state
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
@@ -238,45 +235,3 @@ def _steps_until(curve: RelearningCurve, level: float) -> float | None:
             above, start, end = curve.loss[point - 1], curve.steps[point - 1], curve.steps[point]
             return start + (end - start) * (above - level) / (above - loss)
     return None
-
-
-@dataclass(frozen=True)
-class ComesBack:
-    """What a model knows of R after so many further `rounds` without R: `audit.measures`' figures of the same names.
-    None where R is empty."""
-
-    rounds: tuple[int, ...]
-    bd_acc: tuple[float | None, ...]
-    true_acc: tuple[float | None, ...]
-    target_loss: tuple[float | None, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: list(value) for name, value in asdict(self).items()}
-
-
-def comes_back(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    schedule: Schedule,
-    rounds: Sequence[int] = (1, 3),
-    *,
-    served: Sequence[ErasureRequest] = (),
-) -> ComesBack:
-    """The curve of `state` before any further round and after each number of `rounds`: ordinary rounds of everybody on
-    what they retain, the first of them the very round of `measure_now_and_later`."""
-    if any(done < 1 for done in rounds):
-        raise InputError(f"Further rounds are counted from 1, but {min(rounds)} was asked for.")
-    exclude = (*served, *requests)
-    measured: dict[int, Evaluation] = {}
-    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, max(rounds, default=0)):
-        if done == 0 or done in rounds:
-            measured[done], _ = measure_clients(
-                federation, current, requests, served, seed=schedule.seed, threads=schedule.threads
-            )
-    return ComesBack(
-        rounds=tuple(measured),
-        bd_acc=tuple(share_as_trained(target) for target in measured.values()),
-        true_acc=tuple(share_as_true(target) for target in measured.values()),
-        target_loss=tuple(target.mean_loss for target in measured.values()),
-    )

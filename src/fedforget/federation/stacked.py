@@ -90,7 +90,8 @@ def train_stacked(
     for round in range(start, schedule.rounds):
         task = TrainStacked(
             seed=schedule.seed, threads=schedule.threads, round=round, seeds=tuple(seeds), epochs=schedule.epochs,
-            lr=schedule.lr_of(round), momentum=schedule.momentum, batch_size=schedule.batch_size, exclude=tuple(exclude),
+            lr=schedule.lr_of(round), momentum=schedule.momentum, batch_size=schedule.batch_size,
+            exclude=tuple(exclude),
         )  # fmt: skip
         current = average(federation.ask(task, current, participants(federation, exclude)))
         if on_round is not None:

@@ -1,0 +1,109 @@
+"""Does it last? What a model knows of the target after further ordinary rounds without it.
+
+Nobody shows R again, yet where a method only hid the memory it comes back (arXiv 2505.22310); Retrain stays as it is.
+After each number of rounds, on R and beside held-out samples of the same kind (`audit.membership`):
+
+    bd_acc         the share of R that still gets the label it was trained with, in percent
+    true_acc       the share that gets its true class
+    target_loss    the mean loss on R
+    memory_gap     accuracy on R minus accuracy on held-out samples: 0 for data never seen
+    loss_gap       mean loss on held-out samples minus on R: 0 for data never seen
+    auc            P(the loss on a sample of R is lower than on a held-out one): 0.5 for data never seen
+
+A figure is None where R, or what it would be compared with, is too small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
+from fedforget.audit.membership import attack_membership
+from fedforget.errors import InputError
+from fedforget.federation.local import Federation
+from fedforget.federation.rounds import Schedule, further_rounds
+from fedforget.params import State, copy_state
+from fedforget.requests import ErasureRequest
+
+ROUNDS = (1, 3, 5)
+"""After how many further rounds durability is told, beside the model as it is."""
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What one model knows of R."""
+
+    bd_acc: float | None
+    true_acc: float | None
+    target_loss: float | None
+    memory_gap: float | None
+    loss_gap: float | None
+    auc: float | None
+
+    def to_json(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Durability:
+    """What a model knows of R after so many further `rounds` without it; the first is 0, the model as it is."""
+
+    rounds: tuple[int, ...]
+    known: tuple[Knowledge, ...]
+
+    def to_json(self) -> dict[str, list[Any]]:
+        """The rounds, and each figure as a list beside them."""
+        figures = {item.name: [getattr(at, item.name) for at in self.known] for item in fields(Knowledge)}
+        return {"rounds": list(self.rounds), **figures}
+
+
+def knowledge_of(
+    federation: Federation,
+    state: State,
+    requests: Sequence[ErasureRequest],
+    *,
+    served: Sequence[ErasureRequest] = (),
+    attack: bool = True,
+    seed: int = 0,
+    threads: int = 1,
+) -> Knowledge:
+    """Measured where the data is: at the clients that ask. Without `attack`, accuracies and the loss on R alone."""
+    target, _ = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
+    attacked = attack_membership(
+        federation, state, requests, served=served, attack=attack, keep=False, seed=seed, threads=threads
+    )
+    gap, loss_gap, area = attacked.gap, attacked.loss_gap, attacked.areas.get("loss")
+    return Knowledge(
+        bd_acc=share_as_trained(target),
+        true_acc=share_as_true(target),
+        target_loss=target.mean_loss,
+        memory_gap=None if gap is None else gap.value,
+        loss_gap=None if loss_gap is None else loss_gap.value,
+        auc=None if area is None else area.value,
+    )
+
+
+def durability(
+    federation: Federation,
+    state: State,
+    requests: Sequence[ErasureRequest],
+    schedule: Schedule,
+    rounds: Sequence[int] = ROUNDS,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    attack: bool = True,
+) -> Durability:
+    """What `state` knows before any further round and after each number of `rounds`: ordinary rounds of everybody on
+    what they retain, the first of them the very round of `measure_now_and_later`."""
+    if any(done < 1 for done in rounds):
+        raise InputError(f"Further rounds are counted from 1, but {min(rounds)} was asked for.")
+    found: dict[int, Knowledge] = {}
+    exclude = (*served, *requests)
+    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, max(rounds, default=0)):
+        if done == 0 or done in rounds:
+            found[done] = knowledge_of(
+                federation, current, requests,
+                served=served, attack=attack, seed=schedule.seed, threads=schedule.threads,
+            )  # fmt: skip
+    return Durability(tuple(found), tuple(found.values()))
