@@ -17,6 +17,7 @@ import pytest
 from flower_deployments import FragileDeployment, fragile_deployment, make_faulty_app
 from flower_runs import digests_of, in_process
 
+from fedforget.auditing import audit_run
 from fedforget.data.partition import partition
 from fedforget.federation.aggregation import average
 from fedforget.federation.local import LocalFederation
@@ -163,6 +164,29 @@ def the_target_sends_nan_and_comes_back(folder: Path) -> None:
     assert trained_later == digest(train(without_it, state_of(model), schedule)) != trained
 
 
+def everything_restarts_before_later_rounds(folder: Path) -> None:
+    """After a request that must last, every machine loses its power. The later rounds of the audit are those of a
+    federation that never stopped: what is guarded in them, the list of what was withdrawn, is on the nodes' disks."""
+    config = run_config(folder, 2, preset="lasting", audit=False)
+    with fragile_deployment(folder, 2) as here:
+        told = finished(here, config)
+        forgot = model_of(config)
+        for machine in ("site-0", "site-1", "server"):
+            here.power_cut(machine)
+        here.start_server()
+        for number in range(2):
+            here.start_site(number)
+        audited = finished(here, config | {"audit": True})
+        assert withdrawn_by(0, here) == [REQUEST.to_json()]
+    assert digests_of(told) == in_process(folder / "local", config)
+    assert audited["trained"] == model_of(config) == forgot, "the run's own model is the one that forgot, as before"
+    never_stopped = audit_run(folder / "local", [REQUEST])["rows"]
+    assert [row["method"] for row in audited["audit"]] == [row["method"] for row in never_stopped]
+    for here_row, there_row in zip(audited["audit"], never_stopped, strict=True):
+        for figure in ("test_acc", "bd_acc", "retained_acc", "after_one_round"):
+            assert here_row[figure] == there_row[figure], (here_row["method"], figure)
+
+
 def spoiled(here: FragileDeployment, config: dict[str, Any], app: Path, number: int, task: str) -> str:
     """A run in which one client's reply to one kind of task has a NaN in it; the digest of the model that is left."""
     note = here.state_dir(number) / "nan"
@@ -175,7 +199,12 @@ def spoiled(here: FragileDeployment, config: dict[str, Any], app: Path, number: 
 
 
 Story = Callable[[Path], None]
-STORIES: tuple[Story, ...] = (nodes_die, the_superlink_dies, the_target_sends_nan_and_comes_back)
+STORIES: tuple[Story, ...] = (
+    nodes_die,
+    the_superlink_dies,
+    the_target_sends_nan_and_comes_back,
+    everything_restarts_before_later_rounds,
+)
 
 
 @pytest.fixture(scope="module")
