@@ -1,35 +1,48 @@
-"""`fedforget verify FILE`: is the evidence as it was written, does its verdict follow, is this its model?"""
+"""`fedforget verify FILE`: is it as it was written? An evidence file with its verdict and its model, or a certificate
+with its signature, its events and its hashes; offline."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fedforget.audit.evidence import verify_evidence
+from fedforget.audit.evidence import read_evidence, verify_evidence
+from fedforget.cli_ledger import needs_service
 from fedforget.errors import InputError
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="An evidence file.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="An evidence file or a certificate.", metavar="FILE")],
     model: Annotated[Path | None, typer.Option(help="The model it speaks of, if it is not beside the file.")] = None,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(help="For a certificate: the public key, or a folder of them (default: this installation's)."),
+    ] = None,
+    evidence: Annotated[Path | None, typer.Option(help="For a certificate: the evidence file it speaks of.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check an evidence file, the verdict in it, and the model it speaks of."""
+    """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
     try:
-        record = verify_evidence(file, model)
-        lines = [json.dumps({"verified": True, "verdict": record["verdict"], "models": record["models"]})]
-        if not as_json:
+        if is_certificate(file):
+            values, lines = _certificate(file, key or (), evidence, model)
+        elif key or evidence:
+            raise InputError(f"{file} is no certificate; --key and --evidence are for certificates.")
+        else:
+            record = verify_evidence(file, model)
+            values = {"verified": True, "verdict": record["verdict"], "models": record["models"]}
             lines = _in_words(record)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
         # The file is a stranger's: it may hold anything, with a right checksum too.
         raise InputError(f"{file} is no evidence file, or it was changed: what it holds makes no sense.") from None
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
-    print("\n".join(lines))
+    print(json.dumps(values) if as_json else "\n".join(lines))
 
 
 def _in_words(record: Mapping[str, Any]) -> list[str]:
@@ -45,3 +58,53 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     """A verdict in one line."""
     how = f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
     return f"{verdict['word']} ({how}): {verdict['reasons'][0]}"
+
+
+def is_certificate(file: Path) -> bool:
+    """Whether a file wants to be one, right or wrong."""
+    with open(file, "rb") as handle:
+        return re.match(rb'\s*\{\s*"schema":\s*"fedforget/certificate/', handle.read(200)) is not None
+
+
+def _certificate(
+    file: Path, keys: Sequence[Path], evidence: Path | None, model: Path | None
+) -> tuple[dict[str, Any], list[str]]:
+    with needs_service():
+        from fedforget.ledger.book import default_home
+        from fedforget.ledger.certificate import read_keys, verify_certificate
+    own = default_home() / "keys"
+    known = read_keys(keys or ([own] if own.is_dir() else []))
+    if not known:
+        raise InputError("A certificate is checked with the public key of who signed it; name it with --key FILE.")
+    record = verify_certificate(file.read_bytes(), known, str(file))
+    request, before, after = record["request"], record["before"], record["after"]
+    lines = [
+        f"The signature is genuine (key {record['key']}, issued {record['issued']}, fedforget {record['fedforget']}).",
+        f"Its {len(record['trail'])} events are as the ledger wrote them, and tell the same.",
+        f"Asked: {request['describes']} of {request['federation']}, reference {request['subject']}, "
+        f"received {request['received']}.",
+        f"Done: version {before['version']} became version {after['version']}, by {record['method']['name']} "
+        f"({record['method']['preset']}).",
+        f"Measured: {verdict_line(record['measured']['verdict'])}",
+    ]
+    if record["decision"] is not None:
+        lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
+    checked = {"evidence": evidence is not None, "model": model is not None}
+    if evidence is not None:
+        read_evidence(evidence)
+        _same(evidence, record["evidence"]["sha256"], "evidence that was signed")
+        lines.append("The evidence is the one that was signed, and its verdict follows from its readings.")
+    if model is not None:
+        _same(model, after["sha256"], "model of this certificate")
+        lines.append("The model is the one that was published.")
+    missing = " and ".join(f"--{name}" for name, done in checked.items() if not done)
+    if missing:
+        lines.append(f"Not compared with files: name them with {missing}.")
+    return {"verified": True, "checked": checked, "certificate": record}, lines
+
+
+def _same(file: Path, sha256: str, what: str) -> None:
+    with open(file, "rb") as handle:
+        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    if found != sha256:
+        raise InputError(f"{file} is not the {what}: its SHA-256 is {found}, not {sha256}.")

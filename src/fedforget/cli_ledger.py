@@ -1,0 +1,298 @@
+"""`fedforget ledger`, `keys` and `account`: the ledger's own care, from a terminal or cron.
+
+Whoever runs these can write the ledger's files: --as says in whose name, and is recorded, not proven. The ledger's own
+packages are imported inside: everything else works without them."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fedforget.errors import InputError
+from fedforget.files import write_text
+
+if TYPE_CHECKING:
+    from fedforget.ledger.book import Ledger
+
+ledger_app = typer.Typer(help="The ledger itself: backup, restore, pin, check, migrate, register, rollback.",
+                         no_args_is_help=True)  # fmt: skip
+keys_app = typer.Typer(help="The keys that sign certificates: make, rotate, list.", no_args_is_help=True)
+account_app = typer.Typer(help="Accounts: add, list, disable, link.", no_args_is_help=True)
+HomeOption = Annotated[
+    Path | None, typer.Option(help="The installation's folder (default: $FEDFORGET_HOME, else your data folder).")
+]
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger", help="The ledger's database, such as postgresql://HOST/NAME (default: SQLite in the home)."
+    ),
+]
+AsOption = Annotated[
+    str | None, typer.Option("--as", help="The account that acts (default: $FEDFORGET_ACCOUNT, else your user name).")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
+ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
+PinOption = Annotated[
+    list[str] | None, typer.Option(help="A pin, or a file with one in it; may be repeated.", metavar="PIN")
+]
+
+
+@contextmanager
+def needs_service() -> Iterator[None]:
+    """Say what is missing where the extra was not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"This needs the package {error.name}; install it with: pip install 'fedforget[service]'."
+        ) from None
+
+
+def open_ledger(home: Path | None, url: str | None) -> Ledger:
+    with needs_service():
+        from fedforget.ledger.book import Ledger
+    return Ledger.open(home, url)
+
+
+def acting(ledger: Ledger, name: str | None) -> str:
+    """The account to act for; one that is not there cannot be blamed."""
+    from fedforget.ledger.errors import MissingError
+
+    name = (name or os.environ.get("FEDFORGET_ACCOUNT") or getpass.getuser()).lower()
+    try:
+        account = ledger.account(name)
+    except MissingError:
+        raise InputError(
+            f"There is no account '{name}'; name one with --as, or add it: fedforget account add {name} --role ROLE."
+        ) from None
+    if account.disabled is not None:
+        raise InputError(f"The account '{name}' is disabled; name another with --as.")
+    return name
+
+
+@ledger_app.command("backup")
+def make_backup(
+    file: Annotated[Path, typer.Argument(help="The archive to write.", metavar="FILE")],
+    with_keys: Annotated[bool, typer.Option("--with-keys", help="Put the private keys in: keep it as safe.")] = False,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write everything into one archive, while the ledger goes on working."""
+    with open_ledger(home, url) as ledger:
+        from fedforget.ledger.backup import backup
+
+        pin = backup(ledger, file, with_keys=with_keys)
+    print_result(as_json, {"file": str(file), "pin": str(pin)}, [f"Wrote {file}, up to event {pin.number}.", str(pin)])
+
+
+@ledger_app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="The archive.", metavar="FILE")],
+    pin: PinOption = None,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a new ledger from an archive, in an empty home and an empty database."""
+    with needs_service():
+        from fedforget.ledger.backup import restore as restore_backup
+        from fedforget.ledger.book import default_home
+    where = home or default_home()
+    with restore_backup(file, where, url, pins=_pins(pin)) as ledger:
+        head = ledger.head()
+    print_result(as_json, {"home": str(where), "pin": str(head)},
+           [f"Restored into {where}; the chain of {head.number} events is intact."])  # fmt: skip
+
+
+@ledger_app.command("pin")
+def show_pin(
+    out: Annotated[Path | None, typer.Option(help="Write it into this file, outside the ledger's home.")] = None,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the head of the chain. Kept elsewhere, it tells later whether the chain was written anew."""
+    with open_ledger(home, url) as ledger:
+        head = ledger.head()
+    if out is not None:
+        write_text(out, f"{head}\n")
+    print_result(
+        as_json, {"ledger": head.ledger, "number": head.number, "hash": head.hash, "pin": str(head)}, [str(head)]
+    )
+
+
+def _pins(given: Sequence[str] | None) -> tuple[Any, ...]:
+    """Pins as lines, or from files."""
+    from fedforget.ledger.chain import Pin
+
+    try:
+        return tuple(
+            Pin.read(text if text.startswith("fedforget-pin") else Path(text).read_text()) for text in given or ()
+        )
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"The pin cannot be read: {error}.") from None
+
+
+@ledger_app.command()
+def check(
+    pin: PinOption = None, home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False
+) -> None:
+    """Check all of it: the chain, what it speaks of, every file; exit code 1 if something is not as it was."""
+    with open_ledger(home, url) as ledger:
+        found = ledger.check(*_pins(pin))
+    good = f"The chain of {found.events} events is intact, and everything is as it was written."
+    values = {"intact": found.intact, "events": found.events, "head": found.head, "problems": found.problems}
+    print_result(as_json, values, list(found.problems) or [good])
+    if not found.intact:
+        raise typer.Exit(1)
+
+
+@ledger_app.command()
+def migrate(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """Bring an older ledger's tables up to date; make a backup first."""
+    with needs_service():
+        from fedforget.ledger.book import migrate as migrate_ledger
+    before, after = migrate_ledger(home, url)
+    line = f"The schema is {after} already." if before == after else f"Brought the schema from {before} to {after}."
+    print_result(as_json, {"from": before, "to": after}, [line])
+
+
+@ledger_app.command("register")
+def register_run(
+    name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
+    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
+    method: Annotated[str, typer.Option(help="The method that serves its requests.")] = "fedaf",
+    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
+    audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
+    accuracy_limit: Annotated[float, typer.Option(help="Points the retained accuracy may fall by itself.")] = 2.0,
+    keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
+    together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
+    as_account: AsOption = None,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a trained run folder a federation that requests can be about."""
+    with open_ledger(home, url) as ledger:
+        federation = ledger.register_run(
+            name, run, actor=acting(ledger, as_account), method=method, preset=preset, audit_level=audit_level,
+            accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
+        )  # fmt: skip
+    print_result(as_json, federation.to_json(), [f"Registered {name}: {federation.method} ({federation.preset})."])
+
+
+@ledger_app.command()
+def rollback(
+    federation: Annotated[str, typer.Argument(help="The federation.", metavar="NAME")],
+    to: Annotated[int, typer.Option(help="The version whose weights come back.")],
+    reason: ReasonOption,
+    as_account: AsOption = None,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make an older version current again. Requests served since then fail, and can be queued again."""
+    with open_ledger(home, url) as ledger:
+        version = ledger.rollback(federation, to, reason, actor=acting(ledger, as_account))
+    print_result(
+        as_json, version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."]
+    )
+
+
+@keys_app.command("make")
+def make_key(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """Make the first key."""
+    with open_ledger(home, url) as ledger:
+        key = ledger.make_key()
+        print_result(as_json, key.to_json(), [f"Key {key.id}; hand out {ledger.key_folder / key.id}.public.pem."])
+
+
+@keys_app.command("rotate")
+def rotate_key(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """Sign with a new key from now on. What the old one signed still verifies."""
+    with open_ledger(home, url) as ledger:
+        key = ledger.rotate_key()
+        print_result(as_json, key.to_json(), [f"Key {key.id}; hand out {ledger.key_folder / key.id}.public.pem."])
+
+
+@keys_app.command("list")
+def list_keys(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """All public keys, the newest last."""
+    with open_ledger(home, url) as ledger:
+        keys = [key.to_json() for key in ledger.public_keys()]
+    lines = [f"{key['id']}  made {key['made'][:10]}  {'retired' if key['retired'] else 'signs'}" for key in keys]
+    if as_json:
+        print(json.dumps(keys))
+        return
+    print_result(False, {}, lines or ["There is no key yet; make one with: fedforget keys make"])
+
+
+@account_app.command("add")
+def add_account(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    role: Annotated[str, typer.Option(help="requester, operator, officer, auditor or admin.")],
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Add an account without a password; it signs in by a link."""
+    with open_ledger(home, url) as ledger:
+        account = ledger.add_account(name, role)
+    print_result(as_json, account.to_json(), [f"Added {account.name}, {account.role}."])
+
+
+@account_app.command("list")
+def list_accounts(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+    """All accounts."""
+    with open_ledger(home, url) as ledger:
+        accounts = [account.to_json() for account in ledger.accounts()]
+    if as_json:
+        print(json.dumps(accounts))
+        return
+    print_result(False, {}, [f"{a['name']}  {a['role']}{'  disabled' if a['disabled'] else ''}" for a in accounts])
+
+
+@account_app.command("disable")
+def disable_account(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    as_account: AsOption = None,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Switch an account off; its sessions end now."""
+    with open_ledger(home, url) as ledger:
+        account = ledger.change_account(name, disabled=True, actor=acting(ledger, as_account))
+    print_result(as_json, account.to_json(), [f"{account.name} is disabled."])
+
+
+@account_app.command("link")
+def make_link(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    hours: Annotated[float, typer.Option(help="How long it is good for.")] = 1.0,
+    home: HomeOption = None,
+    url: LedgerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The secret of a link that signs this account in, once."""
+    with open_ledger(home, url) as ledger:
+        secret = ledger.make_link(name, lasting=timedelta(hours=hours))
+    print_result(as_json, {"secret": secret}, [secret])
+
+
+def print_result(as_json: bool, values: Mapping[str, Any], lines: Sequence[str]) -> None:
+    if as_json:
+        print(json.dumps(values))
+        return
+    for line in lines:
+        Console(highlight=False).print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,273 @@
+"""Accounts, and the secrets that stand for them: passwords, sessions, tokens, one-time links.
+
+Of a secret we make, 256 bits at random, only the SHA-256 is kept. Passwords are people's, so they get argon2, which is
+slow on purpose: it runs outside any transaction, and only when somebody signs in by password."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from fedforget.errors import InputError
+from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
+from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.schema import Account, Link, SignIn, Token
+from fedforget.ledger.states import Role
+
+SHORTEST_PASSWORD = 10
+LONGEST_PASSWORD = 200
+"""argon2 reads all of it: a megabyte of password would keep the machine busy."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """Who is asking: an account that is not disabled."""
+
+    name: str
+    role: Role
+    expires: datetime | None = None
+    """When the session or token ends."""
+
+
+class Accounts(Core):
+    """Part of `book.Ledger`."""
+
+    def add_account(
+        self, name: str, role: str, *, password: str | None = None, identity: str | None = None, actor: str = SYSTEM
+    ) -> Account:
+        """A new account. Without a password it signs in by link, token, or as `identity` at an OIDC provider."""
+        name, known = check_account_name(name), check_word(Role, role, "role")
+        if name == SYSTEM or name.startswith("worker"):
+            raise InputError(f"The name '{name}' stands for the program itself; choose another.")
+        if identity is not None and not (identity.isprintable() and 0 < len(identity) <= 300):
+            raise InputError("An identity must be 1 to 300 characters that can be printed.")
+        hashed = None if password is None else _hash_password(password)
+        try:
+            with self.database.writing() as session:
+                values = {"name": name, "role": known, "password": hashed, "identity": identity, "made": self.clock()}
+                account = session.scalars(insert(Account).values(values).returning(Account)).one()
+                self._append(session, actor, "account added", {"account": name, "role": known})
+                return account
+        except IntegrityError:
+            raise ConflictError(f"There is an account '{name}' already, or one with this identity.") from None
+
+    def accounts(self) -> list[Account]:
+        with self.database.reading() as session:
+            return list(session.scalars(select(Account).order_by(Account.name)))
+
+    def account(self, name: str) -> Account:
+        with self.database.reading() as session:
+            found = session.get(Account, searchable(name))
+        if found is None:
+            raise MissingError("There is no such account.")
+        return found
+
+    def account_of_identity(self, identity: str) -> Person | None:
+        """Who an OIDC provider says they are, if we know them."""
+        with self.database.reading() as session:
+            query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
+            found = session.scalars(query).one_or_none()
+            return None if found is None else Person(found.name, Role(found.role))
+
+    def change_account(
+        self,
+        name: str,
+        *,
+        role: str | None = None,
+        password: str | None = None,
+        disabled: bool | None = None,
+        actor: str,
+    ) -> Account:
+        """Another role or password, or switched off or on. All its sessions end; when disabled, its links too."""
+        values: dict[str, Any] = {}
+        if role is not None:
+            values["role"] = check_word(Role, role, "role")
+        if password is not None:
+            values["password"] = _hash_password(password)
+        if disabled is not None:
+            values["disabled"] = self.clock() if disabled else None
+        if not values:
+            return self.account(name)
+        with self.database.writing() as session:
+            query = update(Account).where(Account.name == searchable(name)).values(values).returning(Account)
+            admins = select(func.count()).where(Account.role == Role.ADMIN, Account.disabled.is_(None))
+            before = session.scalar(admins)
+            account = session.scalars(query).one_or_none()
+            if account is None:
+                raise MissingError("There is no such account.")
+            if before and not session.scalar(admins):
+                raise ConflictError(f"'{name}' is the last admin; make another one first.")
+            session.execute(delete(SignIn).where(SignIn.account == name))
+            if disabled:
+                session.execute(delete(Link).where(Link.account == name))
+            said = {"account": name, "role": account.role, "disabled": account.disabled is not None}
+            self._append(session, actor, "account changed", said | {"password": password is not None})
+            return account
+
+    def authenticate(self, name: str, password: str) -> Person | None:
+        """The account with this name and password; None for any other, after the same time, and recorded."""
+        known = name.strip().lower()
+        with self.database.reading() as session:
+            account = session.get(Account, searchable(known))
+        stored = account.password if account is not None else None
+        right = _password_is(stored, password[: LONGEST_PASSWORD + 1])
+        if account is None or not right or account.disabled is not None:
+            # A name that is no account's may be somebody's password in the wrong field: it is not written down.
+            who = SYSTEM if account is None else account.name
+            why = "no such account" if account is None else "wrong password" if not right else "disabled"
+            self.append_event(who, "denied", {"by": "password", "why": why})
+            return None
+        return Person(account.name, Role(account.role))
+
+    def open_session(self, name: str, *, by: str, lasting: timedelta = timedelta(hours=12)) -> str:
+        """Sign in; the secret for the cookie. `by` says how: password, link, oidc."""
+        secret, now = secrets.token_urlsafe(32), self.clock()
+        with self.database.writing() as session:
+            active = select(Account.name).where(Account.name == searchable(name), Account.disabled.is_(None))
+            if session.scalar(active) is None:
+                raise MissingError("There is no such account.")
+            values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
+            session.execute(insert(SignIn).values(values))
+            self._append(session, name, "signed in", {"by": by})
+        return secret
+
+    def session(self, secret: str) -> Person | None:
+        """Who is signed in with this secret. One look at one row: no slow hash, nothing is written."""
+        with self.database.reading() as session:
+            row = session.execute(
+                select(Account.name, Account.role, SignIn.expires)
+                .join(SignIn, SignIn.account == Account.name)
+                .where(SignIn.hash == _hash(secret), SignIn.expires > self.clock(), Account.disabled.is_(None))
+            ).one_or_none()
+        return None if row is None else Person(row.name, Role(row.role), row.expires)
+
+    def close_session(self, secret: str) -> None:
+        with self.database.writing() as session:
+            query = delete(SignIn).where(SignIn.hash == _hash(secret)).returning(SignIn.account)
+            name = session.scalars(query).one_or_none()
+            if name is not None:
+                self._append(session, name, "signed out")
+
+    def make_token(
+        self, name: str, label: str, *, actor: str, lasting: timedelta | None = timedelta(days=90)
+    ) -> tuple[str, Token]:
+        """A secret for scripts, shown this once, and its row."""
+        label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self.clock()
+        values = {
+            "id": secrets.token_hex(8), "hash": _hash(secret), "account": self.account(name).name, "label": label,
+            "made": now, "expires": None if lasting is None else now + lasting,
+        }  # fmt: skip
+        with self.database.writing() as session:
+            token = session.scalars(insert(Token).values(values).returning(Token)).one()
+            self._append(session, actor, "token made", {"account": name, "token": token.id, "label": label})
+        return secret, token
+
+    def tokens(self, name: str | None = None) -> list[Token]:
+        with self.database.reading() as session:
+            query = select(Token).order_by(Token.made, Token.id)
+            return list(session.scalars(query if name is None else query.where(Token.account == searchable(name))))
+
+    def revoke_token(self, id: str, *, actor: str) -> None:
+        with self.database.writing() as session:
+            query = (
+                update(Token).where(Token.id == searchable(id), Token.revoked.is_(None)).values(revoked=self.clock())
+            )
+            name = session.scalars(query.returning(Token.account)).one_or_none()
+            if name is None:
+                raise MissingError("There is no such token, or it was revoked before.")
+            self._append(session, actor, "token revoked", {"account": name, "token": id})
+
+    def token(self, secret: str) -> Person | None:
+        """Whose token this is."""
+        now = self.clock()
+        with self.database.reading() as session:
+            row = session.execute(
+                select(Account.name, Account.role, Token.expires)
+                .join(Token, Token.account == Account.name)
+                .where(Token.hash == _hash(secret), Token.revoked.is_(None), Account.disabled.is_(None))
+                .where(or_(Token.expires.is_(None), Token.expires > now))
+            ).one_or_none()
+        return None if row is None else Person(row.name, Role(row.role), row.expires)
+
+    def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
+        """A secret that signs in once."""
+        secret, now, name = secrets.token_urlsafe(32), self.clock(), self.account(name).name
+        values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
+        with self.database.writing() as session:
+            session.execute(insert(Link).values(values))
+            self._append(session, actor, "link made", {"account": name})
+        return secret
+
+    def redeem_link(self, secret: str) -> Person | None:
+        """Use a link; None, and recorded, where it was used, has expired or never was."""
+        now = self.clock()
+        with self.database.writing() as session:
+            link = session.scalars(
+                select(Link).where(Link.hash == _hash(secret)).with_for_update(key_share=True)
+            ).one_or_none()
+            account = None if link is None else session.get_one(Account, link.account)
+            why = None
+            if link is None or account is None:
+                why = "no such link"
+            elif link.used is not None:
+                why = "used before"
+            elif link.expires <= now:
+                why = "expired"
+            elif account.disabled is not None:
+                why = "disabled"
+            if why is not None:
+                who = SYSTEM if account is None else account.name
+                self._append(session, who, "denied", {"by": "link", "why": why})
+                return None
+            assert account is not None
+            session.execute(update(Link).where(Link.hash == _hash(secret)).values(used=now))
+            return Person(account.name, Role(account.role))
+
+    def tidy_secrets(self) -> int:
+        """Throw away sessions and links that have expired; how many."""
+        now = self.clock()
+        with self.database.writing() as session:
+            gone = session.scalars(delete(SignIn).where(SignIn.expires <= now).returning(SignIn.hash)).all()
+            links = session.scalars(delete(Link).where(Link.expires <= now).returning(Link.hash)).all()
+            return len(gone) + len(links)
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+@cache
+def _hasher() -> Any:
+    from argon2 import PasswordHasher
+
+    return PasswordHasher()
+
+
+@cache
+def _nobodys_password() -> str:
+    """Hashed where there is no account, so that an answer takes as long."""
+    return str(_hasher().hash(secrets.token_urlsafe(16)))
+
+
+def _hash_password(password: str) -> str:
+    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
+        raise InputError(f"A password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
+    return str(_hasher().hash(password.encode(errors="replace")))
+
+
+def _password_is(stored: str | None, password: str) -> bool:
+    from argon2.exceptions import VerificationError
+
+    try:
+        _hasher().verify(stored or _nobodys_password(), password.encode(errors="replace"))
+    except VerificationError:
+        return False
+    return stored is not None

@@ -1,0 +1,257 @@
+"""Backup and restore: one archive with every table as JSON lines and every model file, for both databases.
+
+    manifest.json                  what is in it, with checksums; the schema's version; the head of the chain
+    tables/NAME.jsonl              one line for a row
+    models/SHA256.safetensors      and what remains beside versions, under its own path
+    keys/ID.public.pem             and ID.pem, only if asked for
+
+The tables are read in one transaction that sees one moment, so the ledger goes on working meanwhile. The same archive
+restores into SQLite or PostgreSQL. Sessions and links are left out: who was signed in then is not signed in again.
+Weights that are destroyed later are still in an older archive: keep archives no longer than weights."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from sqlalchemy import Connection, TableClause, column, insert, inspect, select, table
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from fedforget.audit.evidence import code_version
+from fedforget.errors import InputError
+from fedforget.files import writing
+from fedforget.ledger import triggers
+from fedforget.ledger.book import Ledger, database_url
+from fedforget.ledger.chain import Pin
+from fedforget.ledger.clock import Clock, to_text, utc_now
+from fedforget.ledger.core import SYSTEM
+from fedforget.ledger.database import Database, current_revision, upgrade
+from fedforget.ledger.errors import ConflictError, TamperedError
+
+SCHEMA = "fedforget/backup/1"
+LEFT_OUT = ("alembic_version", "sessions", "links")
+
+
+def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str = SYSTEM) -> Pin:
+    """Write an archive of the whole ledger; the head of the chain in it. With the private keys it is as good as them:
+    keep it as you keep those."""
+    archive = Path(archive)
+    if archive.exists():
+        raise InputError(f"{archive} exists; choose another name.")
+    with writing():
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        part = archive.with_name(archive.name + ".part")
+        try:
+            with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                with tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as tar:
+                    pin = _fill(ledger, tar, with_keys)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, archive)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    ledger.append_event(actor, "backup made", {"number": pin.number, "hash": pin.hash, "keys": with_keys})
+    return pin
+
+
+def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
+    files: dict[str, str] = {}
+    with ledger.database.snapshot() as connection:
+        tables = _tables(connection)
+        rows: dict[str, int] = {}
+        for name, columns in tables.items():
+            order = [columns.c[key] for key in inspect(connection).get_pk_constraint(name)["constrained_columns"]]
+            rows[name] = 0
+            with _spooled() as spool:
+                for row in connection.execute(select(columns).order_by(*order), execution_options={"yield_per": 500}):
+                    spool.write((json.dumps(dict(row._mapping), allow_nan=False) + "\n").encode())
+                    rows[name] += 1
+                files[f"tables/{name}.jsonl"] = _add(tar, f"tables/{name}.jsonl", spool)
+        with Session(connection) as session:
+            pin = ledger._head(session)
+        revision = current_revision(connection)
+        wanted = _model_files(connection, tables)
+        beside = _remains(connection, tables)
+    for name, sha256 in sorted(wanted.items()):
+        path = ledger.home / name
+        if not path.exists():
+            raise InputError(f"{path} is missing, so the backup would not be whole; run `fedforget ledger check`.")
+        with open(path, "rb") as file:
+            files[name] = _add(tar, name, file)
+        if files[name] != sha256:
+            raise TamperedError(f"{path} was changed; run `fedforget ledger check`.")
+    for name in sorted(beside):
+        # A worker's own files: it may be writing them anew, or have cleared them away.
+        with suppress(FileNotFoundError), open(ledger.home / name, "rb") as file:
+            files[name] = _add(tar, name, file)
+    for path in sorted(ledger.key_folder.glob("*.pem")):
+        if with_keys or path.name.endswith(".public.pem"):
+            with open(path, "rb") as file:
+                files[f"keys/{path.name}"] = _add(tar, f"keys/{path.name}", file)
+    manifest = {
+        "schema": SCHEMA, "fedforget": code_version(), "made": to_text(ledger.clock()), "revision": revision,
+        "pin": str(pin), "rows": rows, "files": files,
+    }  # fmt: skip
+    _add(tar, "manifest.json", io.BytesIO((json.dumps(manifest, indent=1) + "\n").encode()))
+    return pin
+
+
+def _model_files(connection: Connection, tables: Mapping[str, TableClause]) -> dict[str, str]:
+    """The models that the rows name, under the home, with their SHA-256."""
+    versions, candidates = tables["versions"], tables["candidates"]
+    hashes = set(connection.scalars(select(versions.c.sha256).where(versions.c.state != "destroyed")))
+    hashes |= set(connection.scalars(select(candidates.c.sha256)))
+    return {f"models/{sha256}.safetensors": sha256 for sha256 in hashes}
+
+
+def _remains(connection: Connection, tables: Mapping[str, TableClause]) -> set[str]:
+    """What lies beside versions that are not destroyed, under the home."""
+    remains = tables["remains"]
+    return set(connection.scalars(select(remains.c.path).where(remains.c.destroyed.is_(None))))
+
+
+def restore(
+    archive: Path, home: Path, url: str | None = None, *, pins: tuple[Pin, ...] = (), clock: Clock = utc_now
+) -> Ledger:
+    """A new ledger from an archive, in an empty home and an empty database: nothing is ever overwritten. What the chain
+    does not confirm, or a pin, is not restored."""
+    home = Path(home)
+    if home.exists() and (not home.is_dir() or any(home.iterdir())):
+        raise ConflictError(f"{home} is not an empty folder; restore into a new one.")
+    made = not home.exists()
+    with writing():
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with _opened(archive) as (tar, manifest):
+            _unpack(tar, manifest, home)
+            database = Database(database_url(home, url))
+            try:
+                if database.revision() is not None:
+                    raise ConflictError("The database holds a ledger already; restore into an empty one.")
+                with database.changing_schema() as connection:
+                    upgrade(connection, manifest["revision"])
+                    try:
+                        _load(tar, connection, manifest["rows"])
+                    except SQLAlchemyError:
+                        raise InputError(f"{archive} is damaged: its rows do not fit into the tables.") from None
+                    upgrade(connection, "head")
+                    triggers.create(connection)
+                    _check(Ledger(home, database, clock), connection, manifest, pins)
+            finally:
+                database.close()
+        ledger = Ledger.open(home, url, clock=clock)
+        ledger.append_event(SYSTEM, "restored", {"made": manifest["made"], "fedforget": manifest["fedforget"]})
+        return ledger
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        if not made:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        raise
+
+
+def _check(ledger: Ledger, connection: Connection, manifest: Mapping[str, Any], pins: tuple[Pin, ...]) -> None:
+    with Session(connection) as session:
+        problems = ledger.problems(session, Pin.read(manifest["pin"]), *pins)
+    if problems:
+        raise TamperedError(f"The backup is not what was backed up: {problems[0]}")
+
+
+@contextmanager
+def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, dict[str, Any]]]:
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            manifest = json.loads(_read(tar, "manifest.json").read())
+            if manifest.get("schema") != SCHEMA:
+                raise InputError(f"{archive} is a backup of another kind; this fedforget reads {SCHEMA}.")
+            yield tar, manifest
+    except OSError as error:
+        raise InputError(f"{archive} cannot be read: {error.strerror or error}.") from None
+    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"{archive} is no backup of a ledger, or it is damaged ({type(error).__name__}).") from None
+
+
+def _unpack(tar: tarfile.TarFile, manifest: Mapping[str, Any], home: Path) -> None:
+    """Check every file against the manifest, and write all but the tables under the home."""
+    for name, sha256 in manifest["files"].items():
+        source, sha = _read(tar, name), hashlib.sha256()
+        if name.startswith("tables/"):
+            while data := source.read(1 << 20):
+                sha.update(data)
+        else:
+            place = home / name
+            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not name.isprintable():
+                raise InputError(f"The backup holds a file with the name {name!r:.80}, which is not one of ours.")
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
+                while data := source.read(1 << 20):
+                    sha.update(data)
+                    target.write(data)
+                target.flush()
+                os.fsync(target.fileno())
+        if sha.hexdigest() != sha256:
+            raise InputError(f"The backup is damaged: {name} is not as it was written.")
+
+
+def _load(tar: tarfile.TarFile, connection: Connection, rows: Mapping[str, int]) -> None:
+    """Fill the tables as they were: there are no rules yet, so a request may begin as done."""
+    for name, columns in _tables(connection).items():
+        if name not in rows:
+            continue
+        batch: list[dict[str, Any]] = []
+        count = 0
+        for line in _read(tar, f"tables/{name}.jsonl"):
+            batch.append(json.loads(line))
+            count += 1
+            if len(batch) == 500:
+                connection.execute(insert(columns), batch)
+                batch = []
+        if batch:
+            connection.execute(insert(columns), batch)
+        if count != rows[name]:
+            raise InputError(f"The backup is damaged: {name} should have {rows[name]} rows, not {count}.")
+
+
+def _tables(connection: Connection) -> dict[str, TableClause]:
+    """The tables as they are in this database, whatever version, after those that they refer to. Values come and go as
+    plain text and numbers."""
+    inspector = inspect(connection)
+    names = [name for name, _ in inspector.get_sorted_table_and_fkc_names() if name and name not in LEFT_OUT]
+    return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
+
+
+def _read(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    file = tar.extractfile(name)
+    if file is None:
+        raise KeyError(name)
+    return file
+
+
+@contextmanager
+def _spooled() -> Iterator[IO[bytes]]:
+    with tempfile.SpooledTemporaryFile(max_size=1 << 24) as file:
+        yield file
+
+
+def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> str:
+    """Put a file into the archive; its SHA-256."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    sha = hashlib.sha256()
+    while data := file.read(1 << 20):
+        sha.update(data)
+    file.seek(0)
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = size, 0o600
+    tar.addfile(entry, file)
+    return sha.hexdigest()

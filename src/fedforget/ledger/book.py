@@ -1,0 +1,104 @@
+"""class Ledger: the one door to requests, versions, evidence, certificates, accounts and events.
+
+    ledger = Ledger.open(home)
+    ledger.register_run("digits", folder)
+    ledger.submit("digits", ErasureRequest.of_class(0, 3), subject="case-17", ground="objection", asked_by="ann")
+
+Its parts: `accounts`, `federations`, `intake` (requests), `work` (claims), `versions`, `keys`, `trail` (events)."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from sqlalchemy import insert
+from sqlalchemy.orm import Session
+
+from fedforget.errors import InputError
+from fedforget.files import writing
+from fedforget.ledger import triggers
+from fedforget.ledger.accounts import Accounts
+from fedforget.ledger.chain import BEGINNING
+from fedforget.ledger.clock import Clock, utc_now
+from fedforget.ledger.core import SYSTEM
+from fedforget.ledger.database import Database, current_revision, newest_revision, sqlite_url, upgrade
+from fedforget.ledger.schema import Head
+from fedforget.ledger.trail import Trail
+
+
+class Ledger(Accounts, Trail):
+    """An opened ledger. Safe to share between threads; close it when done, or use it in a `with`."""
+
+    @classmethod
+    def open(cls, home: Path | None = None, url: str | None = None, *, clock: Clock = utc_now) -> Ledger:
+        """The ledger of an installation's folder (default: `default_home`), in SQLite there or at `url`; a new one
+        where there is none. One with an older schema is refused: `fedforget ledger migrate` brings it up to date."""
+        home = default_home() if home is None else Path(home)
+        with writing():
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        database = Database(database_url(home, url))
+        ledger = cls(home, database, clock)
+        found, newest = database.revision(), newest_revision()
+        if found is None:
+            ledger._begin()
+        elif found != newest:
+            database.close()
+            raise InputError(
+                f"The ledger has the schema {found}, but this fedforget works with {newest}; make a backup, then run "
+                "`fedforget ledger migrate` (or use the fedforget that wrote it)."
+            )
+        return ledger
+
+    def _begin(self) -> None:
+        """A new ledger: the tables, the rules, the first event."""
+        with self.database.changing_schema() as connection:
+            if current_revision(connection) is None:
+                upgrade(connection, "head")
+                name = uuid.uuid4().hex
+                head = {"id": 1, "ledger": name, "number": 0, "hash": BEGINNING}
+                connection.execute(insert(Head).values(head))
+                triggers.create(connection)
+                with Session(connection) as session:
+                    self._append(session, SYSTEM, "ledger made", {"ledger": name})
+            else:
+                triggers.create(connection)  # another process was first, and we took them away
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def database_url(home: Path, url: str | None = None) -> str:
+    """Where the database is: as named, or $FEDFORGET_LEDGER, else SQLite in the home."""
+    return url or os.environ.get("FEDFORGET_LEDGER") or sqlite_url(home / "ledger.sqlite")
+
+
+def migrate(home: Path | None = None, url: str | None = None) -> tuple[str, str]:
+    """Bring the tables of an older ledger up to date, with all that is in them; (the schema before, the schema now)."""
+    home = default_home() if home is None else Path(home)
+    database = Database(database_url(home, url))
+    try:
+        before, newest = database.revision() if home.is_dir() else None, newest_revision()
+        if before is None:
+            raise InputError(f"There is no ledger in {home} yet; it is made when it is first used.")
+        if before > newest:
+            raise InputError(f"The ledger's schema {before} is newer than this fedforget, which knows {newest}.")
+        database.migrate()
+        return before, newest
+    finally:
+        database.close()
+
+
+def default_home() -> Path:
+    """$FEDFORGET_HOME, else the platform's place for a user's data."""
+    chosen = os.environ.get("FEDFORGET_HOME")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "share") / "fedforget"

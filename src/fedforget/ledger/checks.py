@@ -1,0 +1,87 @@
+"""What people type, checked before anything is done with it."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TypeVar
+
+from fedforget.errors import InputError
+from fedforget.ledger.errors import MissingError
+
+Word = TypeVar("Word", bound=StrEnum)
+LONGEST_REASON = 1000
+
+
+def check_account_name(name: str) -> str:
+    """Lower case: no two accounts differ by capitals alone."""
+    name = name.strip().lower()
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._@+-]{0,63}", name):
+        raise InputError(
+            f"'{_short(name)}' is no name for an account; use letters, digits and . _ @ + -, 64 characters at most."
+        )
+    return name
+
+
+def check_federation_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name):
+        raise InputError(
+            f"'{_short(name)}' is no name for a federation; use small letters, digits and . _ -, 64 characters at most."
+        )
+    return name
+
+
+def check_subject(subject: str) -> str:
+    """A reference that means something to the requester alone. We cannot know a name when we see one, but an address or
+    a sentence is no reference."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:#-]{0,63}", subject):
+        raise InputError(
+            f"'{_short(subject)}' is no subject reference; use a case number of your own without spaces or @, letters, "
+            "digits and . _ / : # -, 64 characters at most, and never a person's name or address."
+        )
+    return subject
+
+
+def check_reason(reason: str, what: str = "reason") -> str:
+    """Text for people: some, not too much, and nothing that a terminal or a database would stumble over."""
+    reason = " ".join(reason.split())
+    if not reason:
+        raise InputError(f"A {what} is needed; say in a sentence why.")
+    if len(reason) > LONGEST_REASON:
+        raise InputError(f"The {what} has {len(reason)} characters; {LONGEST_REASON} are enough.")
+    if not reason.isprintable():
+        raise InputError(f"The {what} holds characters that cannot be printed.")
+    return reason
+
+
+def check_label(label: str, what: str) -> str:
+    label = label.strip()
+    if not label or len(label) > 64 or not label.isprintable():
+        raise InputError(f"The {what} must be 1 to 64 characters that can be printed.")
+    return label
+
+
+def check_word(kind: type[Word], value: str, what: str) -> Word:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(f"'{word}'" for word in kind)
+        raise InputError(f"The {what} '{_short(value)}' is unknown; choose one of {known}.") from None
+
+
+def check_id(text: str, what: str = "request") -> str:
+    """A stranger's id: one that cannot be is one that is not there."""
+    if not re.fullmatch(r"[0-9a-f]{32}", text):
+        raise MissingError(f"There is no {what} '{_short(text)}'.")
+    return text
+
+
+def searchable(text: str) -> str:
+    """A stranger's word, to look something up by. Nothing has a name with a NUL or half a character in it, and some
+    databases would stumble over them."""
+    return text if text.isprintable() else ""
+
+
+def _short(text: str) -> str:
+    shown = text if text.isprintable() else repr(text)[1:-1]
+    return shown if len(shown) <= 80 else shown[:77] + "..."

@@ -1,0 +1,142 @@
+"""Do the rows tell the same as the events, and the files the same as the rows?
+
+The chain shows that the events are as they were written. This shows that nobody changed what they speak of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from fedforget.errors import InputError
+from fedforget.ledger.certificate import verify_certificate
+from fedforget.ledger.chain import sha256_of
+from fedforget.ledger.clock import to_text
+from fedforget.ledger.keys import read_public
+from fedforget.ledger.model_files import hash_of_file
+from fedforget.ledger.schema import Certificate, Document, Event, Key, Remains, Request, Version
+from fedforget.ledger.states import RequestState, VersionState
+
+PUBLISHED = ("version published", "rolled back")
+
+
+def problems_of(session: Session, home: Path) -> Iterator[str]:
+    """One sentence for each thing that is not as it was written down."""
+    yield from _requests(session)
+    yield from _versions(session)
+    yield from _documents(session)
+    yield from _certificates(session)
+    yield from _files(session, home)
+
+
+def _events(session: Session, *kinds: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
+    """(request, kind, body) of all events of these kinds, oldest first."""
+    query = select(Event.request, Event.kind, Event.body).where(Event.kind.in_(kinds)).order_by(Event.number)
+    for request, kind, body in session.execute(query, execution_options={"yield_per": 1000}):
+        yield request, kind, json.loads(body)
+
+
+def _requests(session: Session) -> Iterator[str]:
+    states: dict[str, str] = {}
+    asked: dict[str, dict[str, Any]] = {}
+    served: dict[str, dict[str, Any]] = {}
+    for request, kind, body in _events(session, *RequestState, "extended"):
+        assert request is not None
+        if kind != "extended":
+            states[request] = kind
+        if kind in (RequestState.RECEIVED, "extended"):
+            asked[request] = asked.get(request, {}) | body
+        if kind == RequestState.DONE:
+            served[request] = body
+    for row in session.scalars(select(Request), execution_options={"yield_per": 1000}):
+        if states.pop(row.id, None) != row.state:
+            yield f"Request {row.id} is {row.state}, but its events do not say so."
+        said = asked.get(row.id, {})
+        now = {
+            "federation": row.federation, "subject": row.subject, "client": row.client,
+            "target": json.loads(row.target), "ground": row.ground, "due": to_text(row.due),
+            "months": row.extended or None,
+        }  # fmt: skip
+        if any(said.get(name) != value for name, value in now.items()):
+            yield f"Request {row.id} is not the one that its events speak of."
+        if row.state == RequestState.DONE:
+            result = served.get(row.id, {})
+            if (result.get("version"), result.get("evidence")) != (row.version, row.evidence):
+                yield f"Request {row.id} has another version or other evidence than its events say."
+    for id in states:
+        yield f"Request {id} has events, but is not there."
+
+
+def _versions(session: Session) -> Iterator[str]:
+    said = {(body["federation"], body["version"]): body for _, _, body in _events(session, *PUBLISHED)}
+    gone = {(body["federation"], body["version"]) for _, _, body in _events(session, "destroyed")}
+    newest: dict[str, int] = {}
+    for row in session.scalars(select(Version).order_by(Version.federation, Version.number)):
+        name = f"Version {row.number} of {row.federation}"
+        body = said.pop((row.federation, row.number), {})
+        for column in ("sha256", "parent", "kind", "verdict", "evidence", "method"):
+            if body.get(column) != getattr(row, column):
+                yield f"{name} is not the one that was published: its {column} is another."
+        if ((row.federation, row.number) in gone) != (row.state == VersionState.DESTROYED):
+            yield f"{name} is {row.state}, but its events do not say so."
+        if row.state == VersionState.CURRENT:
+            newest[row.federation] = row.number
+        elif newest.get(row.federation, row.number) < row.number:
+            yield f"{name} is newer than the current one."
+    for federation, number in said:
+        yield f"Version {number} of {federation} was published, but is not there."
+
+
+def _documents(session: Session) -> Iterator[str]:
+    for row in session.scalars(select(Document), execution_options={"yield_per": 20}):
+        if sha256_of(row.content) != row.sha256:
+            yield f"The {row.kind} {row.sha256} was changed."
+
+
+def _certificates(session: Session) -> Iterator[str]:
+    made = {body["key"]: body["public"] for _, _, body in _events(session, "key made")}
+    keys = []
+    for row in session.scalars(select(Key)):
+        if made.get(row.id) != row.public:
+            yield f"The key {row.id} is not the one that was made."
+        else:
+            keys.append(read_public(row.public))
+    issued = {body["certificate"]: request for request, _, body in _events(session, "certified")}
+    for certificate in session.scalars(select(Certificate), execution_options={"yield_per": 100}):
+        if issued.pop(certificate.sha256, None) != certificate.request:
+            yield f"The certificate {certificate.sha256} was never issued for the request {certificate.request}."
+        try:
+            verify_certificate(certificate.content.encode(), keys, f"The certificate of {certificate.request}")
+        except InputError as error:
+            yield str(error)
+        if sha256_of(certificate.content) != certificate.sha256:
+            yield f"The certificate {certificate.sha256} was changed."
+    for sha256 in issued:
+        yield f"The certificate {sha256} was issued, but is not there."
+
+
+def _files(session: Session, home: Path) -> Iterator[str]:
+    states = session.execute(select(Version.sha256, Version.state)).all()
+    there = {sha256 for sha256, state in states if state != VersionState.DESTROYED}
+    for sha256 in sorted({sha256 for sha256, _ in states}):
+        path = home / "models" / f"{sha256}.safetensors"
+        if sha256 in there:
+            problem = _problem_of_file(path, sha256)
+            if problem is not None:
+                yield f"The model file {path.name} {problem}"
+        elif path.exists():
+            yield f"The model file {path.name} was destroyed, but is there."
+    for row in session.scalars(select(Remains)):
+        path = home / row.path
+        if row.destroyed is not None and path.exists() and _problem_of_file(path, row.sha256) is None:
+            yield f"{row.path} was destroyed, but is there."
+
+
+def _problem_of_file(path: Path, sha256: str) -> str | None:
+    if not path.exists():
+        return "is missing."
+    return None if hash_of_file(path) == sha256 else "was changed."

@@ -1,0 +1,259 @@
+"""Jobs on a Flower deployment: each is one `flwr run` of our app, which finds the job in its folder and leaves the
+result there. The worker runs beside the SuperLink, or shares its files, and as the same user.
+
+A federation's place is a file such as
+
+    connection = "federation"              # the SuperLink's name in Flower's config.toml
+    home = "/srv/federation/operator"      # the folder of that config.toml (default: $FLWR_HOME, else ~/.flwr)
+    run = "/srv/federation/run"            # what `flwr run` trained: the folder `out` of docs/deploy.md
+    run-config = {join-timeout-s = 60.0}   # more of the app's run config: classes, device, timeout-s, join-timeout-s
+
+    [[clients]]                            # only where the sites have data of their own; client 0 first
+    name = "site-0"
+    counts = [40, 41, 38]                  # how many samples of each class, or only: samples = 119
+
+A worker that takes over goes on with the run that the dead one began: its number is in the folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fedforget.errors import FedForgetError, InputError
+from fedforget.jobs import Job, Outcome, Reached, drop_failure, raise_failure
+from fedforget.ledger.executors import Watch
+from fedforget.ledger.federations import Description, describe_run
+from fedforget.runs import Run, RunConfig, read_sealed, write_sealed
+
+if TYPE_CHECKING:
+    from fedforget.ledger.book import Ledger
+    from fedforget.ledger.schema import Federation
+
+log = logging.getLogger(__name__)
+NOTE = "flower.json"
+LOOK_EVERY_S = 0.5
+ASK_EVERY_S = 20.0
+"""How often the SuperLink is asked whether the run still goes on; each time starts Flower's command anew."""
+MOST_SILENCE = 3
+"""So often in a row nobody may answer."""
+MINUTES_FOR_A_COMMAND = 5.0
+ENDED = "finished"
+OPTIONS = ("classes", "device", "timeout-s", "join-timeout-s")
+"""What of the run config a place may say; the rest is in the run folder."""
+
+
+@dataclass(frozen=True)
+class FlowerPlace:
+    """Where a Flower federation is, as its file says."""
+
+    connection: str
+    home: Path
+    run: Path
+    run_config: dict[str, Any] = field(default_factory=dict)
+    clients: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def read(cls, file: Path) -> FlowerPlace:
+        try:
+            values = tomllib.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"The description {file} of a Flower federation cannot be read: {error}.") from None
+        known = {"connection": str, "home": str, "run": str, "run-config": dict, "clients": list}
+        for name, value in values.items():
+            if name not in known or not isinstance(value, known[name]):
+                raise InputError(f"In {file}, '{name}' is unknown or of the wrong kind; there are {', '.join(known)}.")
+        for name in ("connection", "run"):
+            if not values.get(name):
+                raise InputError(f"{file} must name its '{name}'.")
+        options = values.get("run-config", {})
+        strange = next((name for name in options if name not in OPTIONS), None)
+        if strange is not None:
+            raise InputError(f"In {file}, run-config has '{strange}', but it may only have {', '.join(OPTIONS)}.")
+        home = values.get("home") or os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
+        here = file.parent
+        clients = tuple(values.get("clients", ()))
+        return cls(values["connection"], here / home, here / values["run"], options, clients)
+
+
+def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
+    """What a Flower federation's clients hold, as far as the server may know, and its model."""
+    place = FlowerPlace.read(file)
+    if not place.clients:
+        return describe_run(place.run)
+    run = Run(place.run)
+    classes = place.run_config.get("classes", 0) or len(run.config.load_dataset().classes)
+    counts = {number: tuple(client.get("counts", ())) for number, client in enumerate(place.clients)}
+    samples = {number: int(client.get("samples", sum(counts[number]))) for number, client in enumerate(place.clients)}
+    names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
+    if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
+        raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
+    return Description(tuple(map(str, range(classes))), counts, names, samples), run.load_model()
+
+
+def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:
+    """Make a Flower federation one that requests can be about; `file` describes it."""
+    description, model = describe_flower(file)
+    run_config(Run(FlowerPlace.read(file).run).config)
+    return ledger.register_federation(name, "flower", str(file.resolve()), description, model, actor=actor, **settings)
+
+
+def run_config(config: RunConfig) -> dict[str, Any]:
+    """The run config of our app that stands for this run."""
+    schedule = config.schedule
+    if config.backdoor is not None or schedule.decay != 1.0:
+        raise InputError("The run has a backdoor or a falling learning rate, which Flower's run config cannot say.")
+    return {
+        "dataset": config.dataset, "clients": config.clients, "partition": config.partition, "model": config.model,
+        "train-limit": config.train_limit or 0, "history-interval": config.history_interval or 0,
+        "rounds": schedule.rounds, "epochs": schedule.epochs, "lr": float(schedule.lr),
+        "momentum": float(schedule.momentum), "batch-size": schedule.batch_size, "seed": schedule.seed,
+        "threads": schedule.threads,
+    }  # fmt: skip
+
+
+class FlowerExecutor:
+    """Does jobs by `flwr run`."""
+
+    def run_folder(self, place: str) -> Path:
+        return FlowerPlace.read(Path(place)).run
+
+    def execute(self, place: str, folder: Path, job: Job, watch: Watch) -> Outcome:
+        there = SuperLink(FlowerPlace.read(Path(place)))
+        done = Outcome.read(folder, job)
+        if done is not None:
+            watch.auditing()
+            return done
+        number = _begun(folder)
+        if number is None or there.ended(number) is not False:
+            drop_failure(folder)
+            number = there.start(folder, job)
+            write_sealed(folder / NOTE, {"run": number})
+        try:
+            return self._wait(there, number, folder, job, watch)
+        except BaseException:
+            there.stop(number)
+            (folder / NOTE).unlink(missing_ok=True)
+            raise
+
+    def _wait(self, there: SuperLink, number: int, folder: Path, job: Job, watch: Watch) -> Outcome:
+        """Look into the folder until the app has left something there. Now and then ask the SuperLink whether the run
+        still goes on; one that does not answer may come back."""
+        asked, silent, ended = time.monotonic(), 0, False
+        while True:
+            if not ended and time.monotonic() - asked > ASK_EVERY_S:
+                told = there.ended(number)
+                asked, silent, ended = time.monotonic(), (silent + 1 if told is None else 0), told is True
+            reached = Reached.read(folder, job)
+            if reached is not None and reached.auditing:
+                watch.auditing()
+            if reached is not None:
+                watch.progress(reached.what, reached.done, reached.total)
+            watch.check()
+            raise_failure(folder, job)
+            done = Outcome.read(folder, job)
+            if done is not None:
+                watch.auditing()
+                return done
+            if ended:
+                last = there.last_words(number)
+                raise FedForgetError(f"Flower's run {number} ended without a result; its log ends: {last}")
+            if silent >= MOST_SILENCE:
+                raise FedForgetError(f"The SuperLink of {there.name} does not answer any more; is it running?")
+            time.sleep(LOOK_EVERY_S)
+
+
+def _begun(folder: Path) -> int | None:
+    """The number of the run that serves this folder, if one was begun."""
+    try:
+        return int(read_sealed(folder / NOTE)["run"])
+    except (InputError, ValueError, KeyError, OSError):
+        return None
+
+
+class SuperLink:
+    """A deployment, as Flower's command line sees it."""
+
+    def __init__(self, place: FlowerPlace) -> None:
+        try:
+            from fedforget.flower import APP
+            from fedforget.flower.environment import quiet_environment
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"A Flower federation needs the package {error.name}; install it with: pip install 'fedforget[flower]'."
+            ) from None
+        self.name, self._run_config, self._app = place.connection, place.run_config, APP
+        # Flower starts commands of its own by name.
+        programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+        self._environment = {**quiet_environment(place.home), "PATH": programs}
+
+    def start(self, folder: Path, job: Job) -> int:
+        """Begin the run that does the job of `folder`; its number."""
+        config = {**run_config(job.config), **self._run_config, "out": str(folder.resolve())}
+        words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        told = self._flwr("run", str(self._app), self.name, "--run-config", words)
+        try:
+            return int(told["run-id"])
+        except (KeyError, ValueError, TypeError):
+            raise FedForgetError(f"Flower began a run without a number: {told!s:.200}") from None
+
+    def ended(self, number: int) -> bool | None:
+        """Whether a run is over, one way or the other; None where nobody can say."""
+        try:
+            told = self._flwr("list", self.name, "--run-id", str(number))
+        except FedForgetError as error:
+            log.warning("%s", error)
+            return None
+        return all(str(run.get("status", "")).startswith(ENDED) for run in told.get("runs", ()))
+
+    def stop(self, number: int) -> None:
+        """End a run, if it is there to be ended."""
+        try:
+            self._flwr("stop", str(number), self.name)
+        except FedForgetError as error:
+            log.info("%s", error)  # it is over already, most likely
+
+    def last_words(self, number: int) -> str:
+        """The last line of a run's log."""
+        try:
+            said = self._run("log", str(number), self.name, "--show")
+        except FedForgetError as error:
+            return str(error)
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
+        return lines[-1][-400:] if lines else "its log is empty."
+
+    def _flwr(self, *words: str) -> Mapping[str, Any]:
+        """What one of Flower's commands says."""
+        said = self._run(*words, "--format", "json")
+        try:
+            told = json.loads(said)
+            if not isinstance(told, dict):
+                raise ValueError
+        except ValueError:
+            raise FedForgetError(f"`flwr {words[0]}` gave no sensible answer: {said.strip()[-300:]}") from None
+        if not told.get("success", True):
+            raise FedForgetError(f"`flwr {words[0]}` failed: {told.get('error-message', '')!s:.400}")
+        return told
+
+    def _run(self, *words: str) -> str:
+        command = [str(Path(sys.executable).parent / "flwr"), *words]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=self._environment, stdin=subprocess.DEVNULL,
+                timeout=60 * MINUTES_FOR_A_COMMAND, check=False,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FedForgetError(f"`flwr {words[0]}` could not be run: {error}") from None
+        if done.returncode and not done.stdout.strip():
+            raise FedForgetError(f"`flwr {words[0]}` failed: {' '.join((done.stderr or '').split())[-400:]}")
+        return done.stdout

@@ -1,0 +1,217 @@
+"""What a request can be about: a registered federation, its clients, its classes, and how many samples of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack
+
+import torch
+from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
+from torch import Tensor
+
+from fedforget.audit.examine import check_level
+from fedforget.errors import InputError
+from fedforget.ledger.checks import check_federation_name, searchable
+from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.model_files import ModelFiles
+from fedforget.ledger.schema import Federation, Version
+from fedforget.ledger.states import VersionKind, VersionState
+from fedforget.methods import method_settings
+from fedforget.requests import ErasureRequest
+from fedforget.runs import Run
+
+Kind = Literal["local", "flower"]
+
+
+@dataclass(frozen=True)
+class Description:
+    """Numbers only: what each client holds of each class. No sample, no id, no picture."""
+
+    classes: tuple[str, ...]
+    counts: dict[int, tuple[int, ...]]
+    """By client, in the order of `classes`; empty where a client does not say how its samples are spread."""
+    names: dict[int, str] = field(default_factory=dict)
+    samples: dict[int, int] = field(default_factory=dict)
+    """By client; needed only where `counts` is empty."""
+
+    def total(self, client: int) -> int:
+        return self.samples.get(client, sum(self.counts[client]))
+
+    def to_json(self) -> dict[str, Any]:
+        clients = [
+            {
+                "client": client,
+                "name": self.names.get(client, f"client {client}"),
+                "samples": self.total(client),
+                "counts": list(self.counts[client]),
+            }
+            for client in sorted(self.counts)
+        ]
+        return {"classes": list(self.classes), "clients": clients}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Description:
+        clients = values["clients"]
+        return cls(
+            tuple(values["classes"]),
+            {int(client["client"]): tuple(client["counts"]) for client in clients},
+            {int(client["client"]): client["name"] for client in clients},
+            {int(client["client"]): int(client["samples"]) for client in clients},
+        )
+
+    def check(self, request: ErasureRequest) -> None:
+        """Refuse what is not there to be forgotten."""
+        if request.client not in self.counts:
+            raise InputError(f"Client {request.client} does not exist; there are {_listed(sorted(self.counts))}.")
+        counts, total = self.counts[request.client], self.total(request.client)
+        if request.kind == "class":
+            assert request.label is not None
+            if request.label >= len(self.classes):
+                raise InputError(f"Class {request.label} does not exist; there are 0 to {len(self.classes) - 1}.")
+            if counts and not counts[request.label]:
+                raise InputError(f"Client {request.client} has no samples of class {request.label}.")
+        elif request.kind == "samples" and len(request.sample_ids) > total:
+            raise InputError(
+                f"The request names {len(request.sample_ids)} samples, but client {request.client} has {total}."
+            )
+
+
+def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
+    """What a trained run folder's clients hold, and its model."""
+    run = Run(Path(folder))
+    if not run.finished:
+        raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
+    dataset = run.config.load_dataset()
+    federation = run.config.build_federation(dataset)
+    counts = {}
+    for client in federation.clients:
+        labels = federation.client(client).samples.true_labels
+        counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
+    return Description(tuple(str(name) for name in dataset.classes), counts), run.load_model()
+
+
+class Settings(TypedDict, total=False):
+    """How a federation's requests are served."""
+
+    method: str
+    preset: str | None
+    settings: Mapping[str, Any]
+    audit_level: str
+    accuracy_limit: float
+    keep_days: int
+    together: int
+
+
+DEFAULTS: Settings = {
+    "method": "fedaf", "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0, "keep_days": 30,
+    "together": 1,
+}  # fmt: skip
+
+
+class Federations(ModelFiles, Core):
+    """Part of `book.Ledger`."""
+
+    def register_federation(
+        self,
+        name: str,
+        kind: Kind,
+        place: str,
+        description: Description,
+        model: Mapping[str, Tensor],
+        *,
+        actor: str = SYSTEM,
+        **settings: Unpack[Settings],
+    ) -> Federation:
+        """A new federation, with `model` as its version 1."""
+        check_federation_name(name)
+        if kind not in ("local", "flower"):
+            raise InputError(f"A federation is local or flower, not '{kind}'.")
+        if not place or not place.isprintable() or not description.counts or not description.classes:
+            raise InputError("A federation needs a place, at least one client and at least one class.")
+        values = _checked({**DEFAULTS, **settings})
+        sha256, now = self.store_model(model), self.clock()
+        row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
+        version = {
+            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST,
+            "state": VersionState.CURRENT, "published": now,
+        }  # fmt: skip
+        try:
+            with self.database.writing() as session:
+                federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
+                session.execute(insert(Version).values(version))
+                said = {"federation": name, "kind": kind, "place": place, **values}
+                self._append(session, actor, "federation registered", said)
+                self._append(session, actor, "version published", _first(name, sha256))
+                return federation
+        except IntegrityError:
+            raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
+
+    def register_run(self, name: str, folder: Path, *, actor: str = SYSTEM, **settings: Unpack[Settings]) -> Federation:
+        """A trained run folder as a federation in this process."""
+        description, model = describe_run(folder)
+        place = str(Path(folder).resolve())
+        return self.register_federation(name, "local", place, description, model, actor=actor, **settings)
+
+    def federations(self) -> list[Federation]:
+        with self.database.reading() as session:
+            return list(session.scalars(select(Federation).order_by(Federation.name)))
+
+    def federation(self, name: str) -> Federation:
+        with self.database.reading() as session:
+            found = session.get(Federation, searchable(name))
+        if found is None:
+            raise MissingError("There is no such federation.")
+        return found
+
+    def change_federation(
+        self,
+        name: str,
+        *,
+        actor: str,
+        place: str | None = None,
+        description: Description | None = None,
+        **settings: Unpack[Settings],
+    ) -> Federation:
+        """Serve the next requests in another way, or say anew where it is and what its clients hold."""
+        before = self.federation(name)
+        unchanged: dict[str, Any] = {key: getattr(before, key) for key in DEFAULTS}
+        if "method" in settings and "preset" not in settings:
+            unchanged |= {"preset": None, "settings": {}}  # those of another method
+        values = _checked({**unchanged, **settings})
+        if place is not None:
+            values["place"] = place
+        if description is not None:
+            values["description"] = description.to_json()
+        with self.database.writing() as session:
+            query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
+            federation = session.scalars(query.execution_options(populate_existing=True)).one()
+            self._append(session, actor, "federation changed", {"federation": name, **values})
+            return federation
+
+
+def _first(federation: str, sha256: str) -> dict[str, Any]:
+    return {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that can be worked with, the preset by name."""
+    preset, _ = method_settings(values["method"], values["preset"], **values["settings"])
+    check_level(values["audit_level"])
+    limit = values["accuracy_limit"]
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
+        raise InputError(f"The accuracy limit is {limit!r}, but it must be a number of points from 0 to 100.")
+    for name, least, most in (("keep_days", 0, 36500), ("together", 1, 1000)):
+        value = values[name]
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise InputError(
+                f"The setting '{name}' is {value!r}, but it must be a whole number from {least} to {most}."
+            )
+    return {**values, "preset": preset, "settings": dict(values["settings"])}
+
+
+def _listed(clients: Sequence[int]) -> str:
+    return ", ".join(map(str, clients[:20])) + (", ..." if len(clients) > 20 else "")

@@ -1,0 +1,271 @@
+"""Requests come in, are accepted or refused, and are owed by a date."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import InstrumentedAttribute, Session
+
+from fedforget.errors import InputError
+from fedforget.ledger.chain import canonical, sha256_of
+from fedforget.ledger.checks import check_id, check_reason, check_subject, check_word, searchable
+from fedforget.ledger.clock import add_months, from_text, to_text
+from fedforget.ledger.core import Core
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.federations import Description
+from fedforget.ledger.schema import Account, Document, Federation, Request
+from fedforget.ledger.states import CLOSED, TRANSITIONS, Ground, RequestState
+from fedforget.requests import ErasureRequest
+
+MONTHS = 1
+"""How long a request may take (Article 12(3) GDPR)."""
+MOST_EXTENSION = 2
+"""By how many months more, where it is complex."""
+LARGEST_PAGE = 500
+Order = Literal["due", "received"]
+
+
+@dataclass(frozen=True)
+class Submission:
+    request: Request
+    created: bool
+    """False: the same request was there before, and this is it."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Some requests in order; `next` is the cursor of the page after, None at the end."""
+
+    requests: tuple[Request, ...]
+    next: str | None = None
+
+
+class Intake(Core):
+    """Part of `book.Ledger`."""
+
+    def submit(
+        self, federation: str, target: ErasureRequest, *, subject: str, ground: str, asked_by: str
+    ) -> Submission:
+        """A request comes in. The same one twice, also at the same moment, is one request.
+
+        Same is: the same federation, subject, client and target, whoever asks."""
+        subject, known_ground = check_subject(subject), check_word(Ground, ground, "legal ground")
+        text, now = canonical(target.to_json()), self.clock()
+        what = {"federation": federation, "subject": subject, "client": target.client, "target": target.to_json()}
+        due = add_months(now, MONTHS)
+        values = {
+            "id": uuid.uuid4().hex, "fingerprint": sha256_of(canonical(what)), "federation": federation,
+            "asked_by": asked_by, "subject": subject, "client": target.client, "target": text, "ground": known_ground,
+            "received": now, "due": due, "state": RequestState.RECEIVED, "changed": now,
+            "not_before": now, "extended": 0, "attempts": 0, "failures": 0,
+        }  # fmt: skip
+        with self.database.reading() as session:
+            self._check_submission(session, federation, asked_by, target)
+        with self.database.writing() as session:
+            dialect: Any = sqlite if self.database.is_sqlite else postgresql
+            new = dialect.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
+            request = session.scalars(new.returning(Request)).one_or_none()
+            if request is None:
+                same = select(Request).where(Request.fingerprint == values["fingerprint"])
+                return Submission(session.scalars(same).one(), created=False)
+            said = {**what, "ground": known_ground, "due": to_text(due)}
+            self._append(session, asked_by, RequestState.RECEIVED, said, request.id)
+            return Submission(request, created=True)
+
+    def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
+        if session.get(Account, searchable(asked_by)) is None:
+            raise MissingError("There is no such account.")
+        found = session.scalar(select(Federation.description).where(Federation.name == searchable(federation)))
+        if found is None:
+            raise MissingError("There is no such federation.")
+        Description.from_json(found).check(target)
+
+    def requests(
+        self,
+        *,
+        states: Collection[str] | None = None,
+        federation: str | None = None,
+        asked_by: str | None = None,
+        due_before: datetime | None = None,
+        subject: str | None = None,
+        order: Order = "received",
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Page:
+        """Requests by what is due first, or the newest first; page by page with `after`, a page's `next`."""
+        if not 1 <= limit <= LARGEST_PAGE:
+            raise InputError(f"A page has 1 to {LARGEST_PAGE} requests, not {limit}.")
+        query = select(Request)
+        if states is not None:
+            query = query.where(Request.state.in_([check_word(RequestState, word, "state") for word in states]))
+        for column, value in (
+            (Request.federation, federation),
+            (Request.asked_by, asked_by),
+            (Request.subject, subject),
+        ):
+            if value is not None:
+                query = query.where(column == searchable(value))
+        if due_before is not None:
+            query = query.where(Request.due < due_before)
+        if order == "due":
+            query = query.order_by(Request.due, Request.id)
+        else:
+            query = query.order_by(Request.received.desc(), Request.id.desc())
+        if after is not None:
+            query = query.where(_beyond(after, Request.due if order == "due" else Request.received, order == "due"))
+        with self.database.reading() as session:
+            found = session.scalars(query.limit(limit + 1)).all()
+        if len(found) <= limit:
+            return Page(tuple(found))
+        last = found[limit - 1]
+        return Page(tuple(found[:limit]), f"{to_text(last.due if order == 'due' else last.received)}~{last.id}")
+
+    def request(self, id: str) -> Request:
+        with self.database.reading() as session:
+            return _get(session, check_id(id))
+
+    def find_request(self, beginning: str) -> Request:
+        """The one request whose id begins like this: people do not type 32 digits."""
+        if re.fullmatch(r"[0-9a-f]{6,32}", beginning) is None:
+            raise MissingError("A request is named by its id, or by the first 6 or more of its digits.")
+        with self.database.reading() as session:
+            found = session.scalars(select(Request).where(Request.id.startswith(beginning)).limit(2)).all()
+        if len(found) != 1:
+            raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
+        return found[0]
+
+    def counts(self, *, asked_by: str | None = None) -> dict[str, int]:
+        """How many requests are in each state; all states are named."""
+        query = select(Request.state, func.count()).group_by(Request.state)
+        if asked_by is not None:
+            query = query.where(Request.asked_by == searchable(asked_by))
+        with self.database.reading() as session:
+            found = {str(state): int(count) for state, count in session.execute(query)}
+        return {state: found.get(state, 0) for state in RequestState}
+
+    def accept(self, id: str, *, actor: str) -> Request:
+        """received -> accepted: somebody has looked, and it is to be served."""
+        return self._moved(id, RequestState.ACCEPTED, actor)
+
+    def queue(self, id: str, *, actor: str) -> Request:
+        """accepted -> queued: a worker may take it."""
+        return self._moved(id, RequestState.QUEUED, actor, only_from=RequestState.ACCEPTED)
+
+    def refuse(self, id: str, reason: str, *, actor: str) -> Request:
+        """Not served, with the reason. Not once a worker has begun."""
+        return self._moved(id, RequestState.REFUSED, actor, reason=check_reason(reason))
+
+    def retry(self, id: str, *, actor: str) -> Request:
+        """failed -> queued, by a person: it may fail as often again."""
+        return self._moved(id, RequestState.QUEUED, actor, only_from=RequestState.FAILED)
+
+    def extend(self, id: str, months: int, reason: str, *, actor: str) -> Request:
+        """One or two months more, two in all, counted from when it was received; with a reason, before it is due."""
+        reason = check_reason(reason)
+        with self.database.writing() as session:
+            request = _get(session, check_id(id), lock=True)
+            if RequestState(request.state) in CLOSED:
+                raise ConflictError(f"The request is {request.state}; there is nothing left to extend.")
+            total = request.extended + months
+            if months < 1 or total > MOST_EXTENSION:
+                left = MOST_EXTENSION - request.extended
+                raise ConflictError(f"The deadline can move by {left} more months at most, not by {months}.")
+            if self.clock() > request.due:
+                raise ConflictError("The deadline has passed; it can only be extended before.")
+            due = add_months(request.received, MONTHS + total)
+            values = {"extended": total, "extension_reason": reason, "due": due}
+            changed = _change(session, [id], values)
+            self._append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
+            return changed[0]
+
+    def _moved(
+        self,
+        id: str,
+        state: RequestState,
+        actor: str,
+        *,
+        reason: str | None = None,
+        only_from: RequestState | None = None,
+    ) -> Request:
+        with self.database.writing() as session:
+            request = _get(session, check_id(id), lock=True)
+            before = RequestState(request.state)
+            if state not in TRANSITIONS[before] or only_from not in (None, before):
+                raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
+            anew = {"attempts": 0, "failures": 0, "not_before": self.clock()}
+            fresh = anew if state == RequestState.QUEUED else None
+            return self._move(session, [request], state, actor, reason=reason, also=fresh)[0]
+
+    def _move(
+        self,
+        session: Session,
+        requests: Sequence[Request],
+        state: RequestState,
+        actor: str,
+        *,
+        reason: str | None = None,
+        said: Mapping[str, Any] | None = None,
+        also: Mapping[str, Any] | None = None,
+    ) -> list[Request]:
+        """Another state for requests that the caller has locked, and `also` other columns; an event for each, with
+        what is `said` in it."""
+        if not requests:
+            return []
+        changes = {"state": state, "reason": reason, "changed": self.clock(), **(also or {})}
+        changed = _change(session, [request.id for request in requests], changes)
+        for request in requests:
+            body = {"from": request.state, **({} if reason is None else {"reason": reason}), **(said or {})}
+            self._append(session, actor, state, body, request.id)
+        return changed
+
+    def evidence_of(self, id: str) -> str | None:
+        """The evidence file of a request, as text; None where there is none yet."""
+        return self._document(Request.evidence, id)
+
+    def report_of(self, id: str) -> str | None:
+        """The report of a request, as HTML."""
+        return self._document(Request.report, id)
+
+    def _document(self, column: InstrumentedAttribute[str | None], id: str) -> str | None:
+        query = select(Document.content).join(Request, column == Document.sha256).where(Request.id == check_id(id))
+        with self.database.reading() as session:
+            found = session.scalar(query)
+            if found is None:
+                _get(session, id)
+            return found
+
+
+def _get(session: Session, id: str, lock: bool = False) -> Request:
+    query = select(Request).where(Request.id == id)
+    found = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    if found is None:
+        raise MissingError(f"There is no request '{id}'.")
+    session.expunge(found)  # as it was before: the caller compares
+    return found
+
+
+def _change(session: Session, ids: Sequence[str], values: Mapping[str, Any]) -> list[Request]:
+    """The requests as they are now, in the order of `ids`."""
+    query = update(Request).where(Request.id.in_(ids)).values(dict(values)).returning(Request)
+    options = {"populate_existing": True, "synchronize_session": False}
+    changed = {request.id: request for request in session.scalars(query, execution_options=options)}
+    return [changed[id] for id in ids]
+
+
+def _beyond(cursor: str, column: InstrumentedAttribute[datetime], ascending: bool) -> ColumnElement[bool]:
+    """Where the page after this cursor begins."""
+    moment, _, id = cursor.partition("~")
+    try:
+        at = from_text(moment)
+    except ValueError:
+        raise InputError("This is no cursor of a page; leave it out to begin at the first.") from None
+    if not ascending:
+        return or_(column < at, and_(column == at, Request.id < check_id(id)))
+    return or_(column > at, and_(column == at, Request.id > check_id(id)))

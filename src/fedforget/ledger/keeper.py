@@ -1,0 +1,89 @@
+"""Keeps a claim alive while its work is done, from a thread of its own: the lease, and how far the work is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import TracebackType
+
+from fedforget.errors import FedForgetError
+from fedforget.jobs import NotWanted
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.errors import LeaseLostError
+from fedforget.ledger.work import Claim
+
+log = logging.getLogger(__name__)
+TELL_EVERY_S = 0.5
+"""Progress is for people: two lines a second are enough for them, and for the database."""
+FORGETTING = ("forgetting", 0.0, 0.2)
+STAGES = {
+    "retrain (default)": ("retraining for comparison", 0.2, 0.4),
+    "measuring": ("measuring", 0.4, 0.5),
+    "oracles": ("training oracles", 0.5, 0.8),
+    "examining oracles": ("examining oracles", 0.8, 0.9),
+    "examining": ("examining", 0.9, 0.97),
+    "comparing": ("comparing", 0.97, 1.0),
+}
+"""What the audit calls its steps; how people read them, and which part of the whole they are, roughly."""
+
+
+class Keeper:
+    """An executor's `Watch`. In a `with`: the claim's lease is renewed as long as the block runs."""
+
+    def __init__(self, ledger: Ledger, claim: Claim, lease_seconds: float, stop: threading.Event) -> None:
+        self._ledger, self._claim, self._lease_seconds, self._stop = ledger, claim, lease_seconds, stop
+        self.lost = False
+        """Another worker has the claim's requests."""
+        self._audits = False
+        self._reached: tuple[str, float] = (FORGETTING[0], 0.0)
+        self._told: tuple[str, float] | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        self.check()
+        stage, begin, end = STAGES.get(what, (what, 0.0, 0.0)) if self._audits else FORGETTING
+        reached = begin + (end - begin) * (done / total if total else 1.0)
+        self._reached = (stage, max(reached, self._reached[1]))
+
+    def auditing(self) -> None:
+        self.check()
+        if not self._audits:
+            self._ledger.start_audit(self._claim)
+            self._audits = True
+
+    def check(self) -> None:
+        if self.lost or self._stop.is_set():
+            raise NotWanted
+
+    def __enter__(self) -> Keeper:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        renew_every = self._lease_seconds / 3.0
+        renewed = time.monotonic()
+        while True:
+            try:
+                if self._told != self._reached:
+                    self._told = self._reached
+                    self._ledger.set_progress(self._claim, *self._told)
+                if time.monotonic() - renewed >= renew_every:
+                    self._ledger.heartbeat(self._claim, self._lease_seconds)
+                    renewed = time.monotonic()
+            except LeaseLostError as error:
+                log.warning("%s", error)
+                self.lost = True
+                return
+            except FedForgetError as error:
+                # A database that is away may come back in time; if not, whoever takes over makes us lose the lease.
+                log.warning("The lease of %s could not be renewed: %s", self._claim.federation.name, error)
+            except Exception:
+                log.exception("The lease of %s could not be renewed.", self._claim.federation.name)
+            if self._over.wait(min(TELL_EVERY_S, renew_every)):
+                return

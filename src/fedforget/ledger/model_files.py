@@ -1,0 +1,103 @@
+"""Model files: safetensors under the SHA-256 of their bytes, in <home>/models.
+
+A file is whole on the disk before any row names it. One that no row names is left over from a worker that died, and is
+swept after a while."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from safetensors.torch import save
+from sqlalchemy import select
+from torch import Tensor
+
+from fedforget.errors import InputError
+from fedforget.files import write_bytes, writing
+from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.schema import Candidate, Version
+from fedforget.ledger.states import VersionState
+from fedforget.params import State
+from fedforget.runs import load_model
+
+
+class ModelFiles(Core):
+    """Part of `book.Ledger`."""
+
+    @property
+    def models(self) -> Path:
+        return self.home / "models"
+
+    def model_path(self, sha256: str) -> Path:
+        return self.models / f"{sha256}.safetensors"
+
+    def store_model(self, state: Mapping[str, Tensor]) -> str:
+        """Write a model's file, if it is not there; its SHA-256."""
+        data = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+        return self.store_model_bytes(data)
+
+    def store_model_bytes(self, data: bytes) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self.model_path(sha256)
+        with writing():
+            self.models.mkdir(parents=True, exist_ok=True)
+        part = self.models / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
+        write_bytes(part, data)
+        with writing():
+            os.replace(part, path)
+            sync_folder(self.models)
+        return sha256
+
+    def load_model(self, sha256: str) -> State:
+        """The model of this hash; one that was changed is refused."""
+        return load_model(self.model_path(sha256), sha256)
+
+    def check_model(self, sha256: str) -> None:
+        path = self.model_path(sha256)
+        if not path.exists():
+            raise InputError(f"The model file {path.name} is missing; restore it from a backup.")
+        if hash_of_file(path) != sha256:
+            raise InputError(f"The model file {path.name} was changed: its SHA-256 is another.")
+
+    def sweep_models(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
+        """Delete model files that no version and no waiting decision names, and write it down; their hashes. Young ones
+        stay: a worker may be about to publish them."""
+        limit = self.clock() - older_than
+        old = [path for path in self.models.glob("*") if _is_old(path, limit)]
+        with self.database.reading() as session:
+            named = set(session.scalars(select(Version.sha256).where(Version.state != VersionState.DESTROYED)))
+            named |= set(session.scalars(select(Candidate.sha256)))
+        gone = []
+        for path in old:
+            if path.stem not in named and _is_old(path, limit):
+                path.unlink(missing_ok=True)
+                gone.append(path.stem)
+        if gone:
+            self.append_event(actor, "swept", {"models": sorted(gone)})
+        return gone
+
+
+def _is_old(path: Path, limit: datetime) -> bool:
+    """Whether it is there, and was written before `limit`."""
+    try:
+        return path.stat().st_mtime <= limit.timestamp()
+    except FileNotFoundError:
+        return False
+
+
+def hash_of_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_folder(folder: Path) -> None:
+    """A renamed or deleted file's name is on the disk too."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

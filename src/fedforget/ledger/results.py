@@ -1,0 +1,111 @@
+"""What a worker hands over, and the gate that it must pass to be published without an officer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedforget.audit.evidence import read_evidence
+from fedforget.errors import InputError
+from fedforget.ledger.chain import canonical, sha256_of
+from fedforget.ledger.model_files import hash_of_file
+
+
+@dataclass(frozen=True)
+class Result:
+    """A model that forgot, and what was measured of it."""
+
+    model: str
+    """The SHA-256 that `Ledger.store_model` gave."""
+    method: str
+    preset: str
+    settings: Mapping[str, Any]
+    """All settings that it ran with."""
+    evidence: Path
+    """The evidence file, whose subject is the model."""
+    accuracy_before: float | None
+    accuracy_after: float | None
+    """Retained accuracy in percent, None where it could not be measured."""
+    report: Path | None = None
+    """An HTML file."""
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    remains: tuple[tuple[str, str], ...] = ()
+    """(kind, path under the home) of files that hold what the version before holds: destroyed with it."""
+
+
+@dataclass(frozen=True)
+class CheckedResult:
+    """A result that is whole, with the texts of its files."""
+
+    model: str
+    values: dict[str, Any]
+    """The columns of a version that come from a result."""
+    level: str
+    verdict: dict[str, Any]
+    remains: tuple[tuple[str, str, str], ...]
+    """(kind, path, SHA-256)."""
+    documents: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By SHA-256: (kind, text). Empty where they are in the ledger already."""
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("model", "values", "level", "verdict")
+        return {name: getattr(self, name) for name in names} | {"remains": [list(item) for item in self.remains]}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> CheckedResult:
+        return cls(**{**values, "remains": tuple(tuple(item) for item in values["remains"])})
+
+    def reason_to_hold(self, accuracy_limit: float) -> str | None:
+        """Why an officer must decide; None: it may be published. What was not measured does not pass."""
+        if self.verdict["word"] == "not forgotten":
+            return "The audit says: not forgotten."
+        before, after = self.values["accuracy_before"], self.values["accuracy_after"]
+        if before is None or after is None:
+            return "The retained accuracy could not be measured."
+        if not before - after <= accuracy_limit:
+            return f"The retained accuracy fell by {before - after:.2f} points; the limit is {accuracy_limit:g}."
+        return None
+
+
+def check_result(result: Result, home: Path) -> CheckedResult:
+    """Read a result's files: the evidence is whole, its verdict follows, and it speaks of this very model."""
+    record = read_evidence(result.evidence)
+    try:
+        about = record["models"]["subject"]["sha256"]
+    except (KeyError, TypeError):
+        about = None
+    if about != result.model:
+        raise InputError(f"{result.evidence} speaks of another model than the one to publish.")
+    evidence = result.evidence.read_text()
+    report = None if result.report is None else result.report.read_text()
+    documents = {sha256_of(evidence): ("evidence", evidence)}
+    if report is not None:
+        documents[sha256_of(report)] = ("report", report)
+    values = {
+        "method": result.method, "preset": result.preset, "settings": dict(result.settings),
+        "verdict": record["verdict"]["word"], "accuracy_before": _finite(result.accuracy_before),
+        "accuracy_after": _finite(result.accuracy_after), "cost": dict(result.cost), "evidence": sha256_of(evidence),
+        "report": None if report is None else sha256_of(report),
+    }  # fmt: skip
+    try:
+        canonical(values)
+    except (TypeError, ValueError):
+        raise InputError("The result's settings and cost must be plain finite values, to be written down.") from None
+    verdict = {name: record["verdict"][name] for name in ("word", "with_oracle", "oracles", "reasons")}
+    remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in result.remains)
+    return CheckedResult(result.model, values, record["level"], verdict, remains, documents)
+
+
+def _finite(value: float | None) -> float | None:
+    """A number that is none was not measured."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _hash_of_file(home: Path, path: str) -> str:
+    place = (home / path).resolve()
+    if not place.is_relative_to(home.resolve()) or not place.is_file():
+        raise InputError(f"{path} is no file under the ledger's home, so the ledger cannot destroy it later.")
+    return hash_of_file(place)

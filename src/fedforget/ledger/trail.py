@@ -1,0 +1,112 @@
+"""The event trail: reading it, and checking that it is whole and that the rows tell the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Text, func, select, type_coerce
+from sqlalchemy.orm import Session
+
+from fedforget.errors import InputError
+from fedforget.ledger import triggers
+from fedforget.ledger.chain import ChainCheck, Pin, check_events
+from fedforget.ledger.checks import check_id, searchable
+from fedforget.ledger.consistency import problems_of
+from fedforget.ledger.destruction import Destruction
+from fedforget.ledger.intake import LARGEST_PAGE
+from fedforget.ledger.schema import Event, Federation, Request, Version
+from fedforget.ledger.states import OPEN, RequestState
+
+LAST = 2**62
+"""No event has a higher number, and no database a much wider one."""
+
+
+class Trail(Destruction):
+    """Part of `book.Ledger`."""
+
+    def events(
+        self,
+        *,
+        request: str | None = None,
+        kinds: Sequence[str] | None = None,
+        actor: str | None = None,
+        before: int | None = None,
+        after: int | None = None,
+        limit: int = 50,
+    ) -> list[Event]:
+        """The newest events first, those before the number `before`; with `after`, the oldest first after it."""
+        if not 1 <= limit <= LARGEST_PAGE:
+            raise InputError(f"A page has 1 to {LARGEST_PAGE} events, not {limit}.")
+        query = select(Event).order_by(Event.number.desc() if after is None else Event.number).limit(limit)
+        if request is not None:
+            query = query.where(Event.request == check_id(request))
+        if kinds is not None:
+            query = query.where(Event.kind.in_([searchable(kind) for kind in kinds]))
+        if actor is not None:
+            query = query.where(Event.actor == searchable(actor))
+        if before is not None:
+            query = query.where(Event.number < min(before, LAST))
+        if after is not None:
+            query = query.where(Event.number > max(0, min(after, LAST)))
+        with self.database.reading() as session:
+            return list(session.scalars(query))
+
+    def head(self) -> Pin:
+        """The newest event's number and hash: print it, or keep it in a file, to notice a chain written anew."""
+        with self.database.reading() as session:
+            return self._head(session)
+
+    def check_chain(self, *pins: Pin) -> ChainCheck:
+        """Recompute every hash, and compare with what was pinned."""
+        with self.database.snapshot() as connection, Session(connection) as session:
+            return check_events(_raw_events(session), self._head(session), pins)
+
+    def check(self, *pins: Pin) -> ChainCheck:
+        """All of it: the chain, the rules in the database, each request and version against the events, each model
+        file, certificate and document against its hash."""
+        with self.database.snapshot() as connection, Session(connection) as session:
+            head = self._head(session)
+            return ChainCheck(head.number, head.hash, tuple(self.problems(session, *pins)))
+
+    def problems(self, session: Session, *pins: Pin) -> list[str]:
+        """What `check` finds, in the caller's transaction."""
+        chain = check_events(_raw_events(session), self._head(session), pins)
+        lost = [f"The rule '{name}' is missing from the database." for name in triggers.missing(session.connection())]
+        found = [*chain.problems, *lost]
+        try:
+            return [*found, *problems_of(session, self.home)]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [*found, "What the ledger holds makes no sense."]  # somebody wrote anything into it
+
+    def figures(self, soon: timedelta = timedelta(days=7)) -> dict[str, Any]:
+        """What a monitor wants to know."""
+        now = self.clock()
+        count = select(func.count()).select_from(Request)
+        late = count.where(Request.state.in_(OPEN))
+        queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED)
+        with self.database.reading() as session:
+            grouped = session.execute(select(Request.state, func.count()).group_by(Request.state))
+            states = {str(state): int(count) for state, count in grouped}
+            oldest = session.scalar(queued)
+            return {
+                "requests": {str(state): states.get(state, 0) for state in RequestState},
+                "overdue": session.scalar(late.where(Request.due < now)) or 0,
+                "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
+                "events": self._head(session).number,
+                "versions": session.scalar(select(func.count()).select_from(Version)) or 0,
+                "held": session.scalar(select(func.count()).select_from(Federation).where(Federation.lease_until > now))
+                or 0,
+                "oldest_queued_seconds": 0.0 if oldest is None else (now - oldest).total_seconds(),
+            }
+
+
+def _raw_events(session: Session) -> Iterator[Mapping[str, Any]]:
+    """All events as they lie in the table, oldest first, a few at a time."""
+    columns = (
+        Event.number, type_coerce(Event.at, Text).label("at"), Event.actor, Event.kind, Event.request, Event.body,
+        Event.previous, Event.hash,
+    )  # fmt: skip
+    found = session.execute(select(*columns).order_by(Event.number), execution_options={"yield_per": 1000})
+    return (row._asdict() for row in found)

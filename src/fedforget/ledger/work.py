@@ -1,0 +1,209 @@
+"""What a worker does to the ledger: claim, say how far it is, hand over a result, fail.
+
+A claim holds a federation: its requests are served one after another, or several in one go (`Federation.together`). The
+claim is a lease. Who does not renew it in time is taken for dead, and the next worker takes its requests over; whatever
+the dead one does afterwards is refused, since the federation names another claim by then."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import and_, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from fedforget.errors import InputError
+from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
+from fedforget.ledger.errors import LeaseLostError
+from fedforget.ledger.intake import Intake
+from fedforget.ledger.schema import Federation, Progress, Request, Version
+from fedforget.ledger.states import AT_WORK, RequestState, VersionState
+
+MOST_FAILURES = 3
+"""After so many failures in a row a person must look."""
+MOST_ATTEMPTS = 100
+"""A request whose worker died so often is what kills it."""
+FIRST_BACK_OFF = timedelta(seconds=30)
+"""Doubled with every failure."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a worker holds: all calls below want it."""
+
+    id: str
+    worker: str
+    federation: Federation
+    requests: tuple[Request, ...]
+    """In the order they came; more than one are served together, by one new version."""
+    parent: Version
+    """The version to begin from."""
+    until: datetime
+    taken_over: bool
+    """Another worker died over these."""
+
+
+class Work(Intake):
+    """Part of `book.Ledger`."""
+
+    def claim(self, worker: str, lease_seconds: float = 60.0, *, federation: str | None = None) -> Claim | None:
+        """The next thing to do, or None. Its requests are `forgetting` now, and this worker's until the lease ends."""
+        if not worker or len(worker) > 120 or not worker.isprintable():
+            raise InputError("A worker needs a name of 1 to 120 characters that can be printed.")
+        now = self.clock()
+        until = now + timedelta(seconds=lease_seconds)
+        with self.database.writing() as session:
+            found = self._free_federation(session, now, federation)
+            if found is None:
+                return None
+            id, actor = uuid.uuid4().hex, f"worker/{worker}"
+            requests, taken_over = self._take(session, found, now, actor)
+            if not requests:
+                self._release(session, found.name)
+                return None
+            lease = {"claim": id, "worker": worker, "lease_until": until}
+            session.execute(update(Federation).where(Federation.name == found.name).values(lease))
+            parent = session.scalars(
+                select(Version).where(Version.federation == found.name, Version.state == VersionState.CURRENT)
+            ).one()
+            said = {"claim": id, "version": parent.number}
+            moved = []
+            for request in requests:
+                counted = {"claim": id, "worker": worker, "attempts": request.attempts + 1}
+                moved += self._move(session, [request], RequestState.FORGETTING, actor, said=said, also=counted)
+            return Claim(id, worker, found, tuple(moved), parent, until, taken_over)
+
+    def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
+        """The federation with the oldest thing to do that nobody holds; locked."""
+        waiting = and_(Request.state == RequestState.QUEUED, Request.not_before <= now)
+        oldest = (
+            select(Request.received)
+            .where(Request.federation == Federation.name, or_(waiting, Request.state.in_(AT_WORK)))
+            .order_by(Request.received)
+            .limit(1)
+            .correlate(Federation)
+            .scalar_subquery()
+        )
+        query = (
+            select(Federation)
+            .where(or_(Federation.lease_until.is_(None), Federation.lease_until <= now), oldest.is_not(None))
+            .order_by(oldest)
+            .limit(1)
+            .with_for_update(skip_locked=True, key_share=True, of=Federation)
+        )
+        if only is not None:
+            query = query.where(Federation.name == searchable(only))
+        return session.scalars(query).one_or_none()
+
+    def _take(self, session: Session, federation: Federation, now: datetime, actor: str) -> tuple[list[Request], bool]:
+        """What to serve: first what a dead worker left, else what waits longest."""
+        mine = select(Request).where(Request.federation == federation.name).order_by(Request.received, Request.id)
+        left = self._locked(session, mine.where(Request.state.in_(AT_WORK)))
+        hopeless = [request for request in left if request.attempts >= MOST_ATTEMPTS]
+        if hopeless:
+            why = f"The worker died {MOST_ATTEMPTS} times over this request; look at its log before you retry it."
+            self._move(session, hopeless, RequestState.FAILED, actor, reason=why)
+        left = [request for request in left if request not in hopeless]
+        if left:
+            return self._move(session, left, RequestState.QUEUED, actor, said={"taken over from": left[0].worker}), True
+        waiting = mine.where(Request.state == RequestState.QUEUED, Request.not_before <= now)
+        found = self._locked(session, waiting.limit(federation.together))
+        if found and found[0].failures:
+            return found[:1], False  # alone: it may be the one that makes the others fail
+        return [request for request in found if not request.failures], False
+
+    def _locked(self, session: Session, query: Any) -> list[Request]:
+        found = list(session.scalars(query.with_for_update(key_share=True)))
+        session.expunge_all()
+        return found
+
+    def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> datetime:
+        """Renew the lease; until when. LeaseLostError: somebody else has it."""
+        until = self.clock() + timedelta(seconds=lease_seconds)
+        with self.database.writing() as session:
+            self._hold(session, claim)
+            session.execute(
+                update(Federation).where(Federation.name == claim.federation.name).values(lease_until=until)
+            )
+        return until
+
+    def _hold(self, session: Session, claim: Claim) -> Federation:
+        """Lock the claim's federation, if it is still the claim's."""
+        query = select(Federation).where(Federation.name == claim.federation.name).with_for_update(key_share=True)
+        federation = session.scalars(query).one()
+        session.expunge(federation)
+        if federation.claim != claim.id:
+            raise LeaseLostError(f"Another worker serves {federation.name} by now; this result is not wanted any more.")
+        return federation
+
+    def _claimed(self, session: Session, claim: Claim, *states: RequestState) -> list[Request]:
+        """The claim's requests, locked, if they are still in one of these states."""
+        self._hold(session, claim)
+        query = select(Request).where(Request.claim == claim.id).order_by(Request.received, Request.id)
+        found = self._locked(session, query)
+        if not found or any(request.state not in states for request in found):
+            raise LeaseLostError(f"The requests of this claim on {claim.federation.name} have moved on.")
+        return found
+
+    def _release(self, session: Session, federation: str) -> None:
+        nobody = {"claim": None, "worker": None, "lease_until": None}
+        session.execute(update(Federation).where(Federation.name == federation).values(nobody))
+
+    def start_audit(self, claim: Claim) -> None:
+        """forgetting -> auditing."""
+        with self.database.writing() as session:
+            requests = self._claimed(session, claim, RequestState.FORGETTING)
+            self._move(session, requests, RequestState.AUDITING, f"worker/{claim.worker}")
+
+    def give_back(self, claim: Claim) -> None:
+        """The worker stops, through no fault of the requests: they wait again, for anybody."""
+        with self.database.writing() as session:
+            requests = self._claimed(session, claim, *AT_WORK)
+            said = {"why": "the worker stops"}
+            self._move(session, requests, RequestState.QUEUED, f"worker/{claim.worker}", said=said)
+            self._release(session, claim.federation.name)
+
+    def fail(self, claim: Claim, reason: str, *, retry: bool = True) -> list[Request]:
+        """It did not work. Waits and is tried again, each time longer; at last, or without `retry`, it has failed."""
+        printable = "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
+        reason, now = check_reason(printable), self.clock()
+        actor = f"worker/{claim.worker}"
+        with self.database.writing() as session:
+            changed = []
+            for request in self._claimed(session, claim, *AT_WORK):
+                failures = request.failures + 1
+                if not retry or failures >= MOST_FAILURES:
+                    state, counted = RequestState.FAILED, {"failures": failures}
+                else:
+                    later = now + FIRST_BACK_OFF * 2 ** (failures - 1)
+                    state, counted = RequestState.QUEUED, {"failures": failures, "not_before": later}
+                changed += self._move(session, [request], state, actor, reason=reason, also=counted)
+            self._release(session, claim.federation.name)
+            return changed
+
+    def set_progress(self, claim: Claim, stage: str, fraction: float) -> None:
+        """How far the claim's requests are, for people who watch. It writes: not more than twice a second, please."""
+        dialect = sqlite if self.database.is_sqlite else postgresql
+        now, fraction = self.clock(), min(max(float(fraction), 0.0), 1.0)
+        with self.database.writing() as session:
+            mine = session.scalars(select(Request.id).where(Request.claim == claim.id)).all()
+            if not mine:
+                return  # taken over
+            rows = [{"request": id, "stage": stage[:64], "fraction": fraction, "at": now} for id in mine]
+            new = dialect.insert(Progress).values(rows)
+            session.execute(
+                new.on_conflict_do_update(
+                    index_elements=["request"],
+                    set_={name: new.excluded[name] for name in ("stage", "fraction", "at")},
+                )
+            )
+
+    def progress(self, ids: Collection[str]) -> dict[str, Progress]:
+        """How far these requests are, where somebody has said."""
+        with self.database.reading() as session:
+            found = session.scalars(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
+            return {row.request: row for row in found}

@@ -1,0 +1,78 @@
+"""Where workers work: <home>/work/FEDERATION/NUMBER, a folder for one worker at a time.
+
+Number 0 serves, unless somebody is in it who was taken for dead and is not: then the next does. Who is in a folder
+holds its lock, which dies with its process. Oracles stay there for the next request of the federation; as files that
+hold what the version before holds, the ledger destroys them with it."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from fedforget.files import writing
+from fedforget.jobs import Job, clear
+from fedforget.methods import METHODS
+
+LOCK = ".worker"
+KINDS = {"checkpoints": "checkpoint", "history": "history", "oracles": "oracle"}
+"""What lies in which folder of a run."""
+
+
+def work_folder(home: Path, federation: str) -> Path:
+    return home / "work" / federation
+
+
+@contextmanager
+def workplace(home: Path, federation: str) -> Iterator[Path]:
+    """A folder for this worker alone."""
+    for number in count():
+        folder = work_folder(home, federation) / str(number)
+        with writing():
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _lock(folder) as alone:
+            if alone:
+                yield folder
+                return
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    with writing():
+        handle: IO[str] = open(folder / LOCK, "w")  # noqa: SIM115 (closed by the next line)
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def sweep(home: Path, federation: str, version: int) -> int:
+    """Clear the folders of jobs that began from another version than the current one: nobody goes on with them."""
+    cleared = 0
+    for folder in work_folder(home, federation).glob("[0-9]*"):
+        with _lock(folder) as alone:
+            job = Job.read(folder) if alone else None
+            if job is not None and job.version != version:
+                clear(folder)
+                cleared += 1
+    return cleared
+
+
+def remains(home: Path, federation: str, run: Path, method: str) -> tuple[tuple[str, str], ...]:
+    """(kind, path under `home`) of files that hold what the version before holds: the oracles of all jobs so far, and
+    the models in the run folder it was trained in, if that is under `home`. A history stays where the method needs it.
+    """
+    found = [("oracle", path) for path in work_folder(home, federation).glob("*/oracles/*") if path.is_file()]
+    if run.resolve().is_relative_to(home.resolve()):
+        for path in run.rglob("*.safetensors"):
+            kind = path.relative_to(run).parts[0]
+            if kind != "history" or not METHODS[method].needs_history:
+                found.append((KINDS.get(kind, "model"), path))
+    root = home.resolve()
+    return tuple(sorted((kind, path.resolve().relative_to(root).as_posix()) for kind, path in found))

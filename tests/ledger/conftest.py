@@ -1,0 +1,53 @@
+"""Every test of the ledger runs on SQLite and on a real PostgreSQL, which the tests start themselves.
+
+A test says `ledger` or `world` and gets both; the second is marked `real`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ledger_worlds import Ticking, World
+from postgres_server import PostgresServer, postgres_server, programs
+
+from fedforget.ledger.book import Ledger
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all tests of a process."""
+    if programs() is None:
+        pytest.skip("no PostgreSQL is installed; as root: apt-get install postgresql")
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres")
+    url = server.new_database()
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture
+def clock() -> Ticking:
+    return Ticking()
+
+
+@pytest.fixture
+def ledger(url: str, tmp_path: Path, clock: Ticking) -> Iterator[Ledger]:
+    """A new ledger, with nothing in it."""
+    with Ledger.open(tmp_path / "home", url, clock=clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(ledger: Ledger, clock: Ticking) -> World:
+    """A ledger with a key, accounts and a federation `digits`."""
+    return World(ledger, clock)

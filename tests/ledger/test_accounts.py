@@ -1,0 +1,246 @@
+"""Who may come in: the right secret, in time, once where it says once; and every refusal is written down."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from ledger_worlds import Ticking
+from sqlalchemy import text
+
+from fedforget.errors import InputError
+from fedforget.ledger import accounts
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.states import Role
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """argon2 with the least it can do: its strength is not what is tested."""
+    from argon2 import PasswordHasher
+
+    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(accounts, "_hasher", lambda: cheap)
+    accounts._nobodys_password.cache_clear()
+
+
+@pytest.fixture
+def ann(ledger: Ledger) -> Ledger:
+    """A ledger with an admin, ann."""
+    ledger.add_account("ann", "admin", password=PASSWORD)
+    return ledger
+
+
+def denials(ledger: Ledger) -> list[tuple[str, str]]:
+    return [(event.actor, json.loads(event.body)["why"]) for event in ledger.events(kinds=["denied"], after=0)]
+
+
+def test_by_password(ann: Ledger):
+    person = ann.authenticate(" Ann ", PASSWORD)
+    assert person is not None
+    assert (person.name, person.role) == ("ann", Role.ADMIN)
+    assert denials(ann) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "password", "who", "why"),
+    [
+        ("ann", "wrong horse battery", "ann", "wrong password"),
+        ("ann", "", "ann", "wrong password"),
+        ("ann", PASSWORD + "\0", "ann", "wrong password"),
+        ("ann", "\ud800", "ann", "wrong password"),
+        ("ann", "x" * 10**6, "ann", "wrong password"),
+        ("nobody", PASSWORD, "system", "no such account"),
+        (PASSWORD, "ann", "system", "no such account"),
+        ("a\0nn", PASSWORD, "system", "no such account"),
+        ("", "", "system", "no such account"),
+    ],
+)
+def test_not_by_another(ann: Ledger, name: str, password: str, who: str, why: str):
+    assert ann.authenticate(name, password) is None
+    assert denials(ann) == [(who, why)]
+    assert all(PASSWORD not in event.body + event.actor for event in ann.events()), "not even in the wrong field"
+
+
+def test_an_account_without_a_password_has_none_to_guess(ann: Ledger):
+    ann.add_account("bob", "auditor")
+    assert ann.authenticate("bob", "") is None
+    assert ann.authenticate("bob", "None") is None
+
+
+def test_disabled(ann: Ledger):
+    ann.add_account("bob", "officer", password=PASSWORD)
+    session, link = ann.open_session("bob", by="password"), ann.make_link("bob")
+    token, _ = ann.make_token("bob", "cron", actor="ann")
+    ann.change_account("bob", disabled=True, actor="ann")
+    assert (ann.session(session), ann.token(token), ann.redeem_link(link)) == (None, None, None)
+    assert ann.authenticate("bob", PASSWORD) is None
+    assert ("bob", "disabled") in denials(ann)
+    with pytest.raises(MissingError):
+        ann.open_session("bob", by="link")
+    ann.change_account("bob", disabled=False, actor="ann")
+    assert ann.authenticate("bob", PASSWORD) is not None
+    assert ann.session(session) is None, "an old session does not come back"
+
+
+def test_only_hashes_are_kept(ann: Ledger):
+    secrets = [PASSWORD, ann.open_session("ann", by="password"), ann.make_link("ann")]
+    secrets.append(ann.make_token("ann", "cron", actor="ann")[0])
+    with ann.database.reading() as session:
+        tables = [session.execute(text(f"SELECT * FROM {name}")).all() for name in
+                  ("accounts", "sessions", "links", "tokens", "events")]  # fmt: skip
+    for secret in secrets:
+        assert secret not in repr(tables)
+    assert "$argon2id$" in repr(tables)
+    assert len(set(secrets)) == 4
+
+
+def test_a_session_ends(ann: Ledger, clock: Ticking):
+    secret = ann.open_session("ann", by="password", lasting=timedelta(hours=1))
+    person = ann.session(secret)
+    assert person is not None
+    assert person.name == "ann"
+    clock.go_on(minutes=59)
+    assert ann.session(secret) is not None
+    clock.go_on(minutes=1)
+    assert ann.session(secret) is None
+    again = ann.open_session("ann", by="password")
+    ann.close_session(again)
+    ann.close_session("nothing")
+    assert ann.session(again) is None
+    assert [event.kind for event in ann.events(limit=3)] == ["signed out", "signed in", "signed in"]
+
+
+@pytest.mark.parametrize("secret", ["", "x", "\0", "\ud800", "' OR 1=1"])
+def test_no_such_secret(ann: Ledger, secret: str):
+    assert ann.session(secret) is None
+    assert ann.token(secret) is None
+    assert ann.redeem_link(secret) is None
+    assert denials(ann) == [("system", "no such link")]
+
+
+def test_a_session_is_one_look_and_no_slow_hash(ann: Ledger, monkeypatch: pytest.MonkeyPatch):
+    secret, (token, _) = ann.open_session("ann", by="password"), ann.make_token("ann", "cron", actor="ann")
+    before = ann.head()
+
+    def slow(*_: Any) -> Any:
+        raise AssertionError("argon2 was asked")
+
+    monkeypatch.setattr(accounts, "_hasher", slow)
+    assert ann.session(secret) is not None
+    assert ann.token(token) is not None
+    assert ann.head() == before, "and nothing was written"
+
+
+def test_a_change_of_role_or_password_ends_sessions(ann: Ledger):
+    ann.add_account("bob", "officer", password=PASSWORD)
+    for change in ({"role": "auditor"}, {"password": "another horse battery"}):
+        secret = ann.open_session("bob", by="password")
+        assert ann.change_account("bob", actor="ann", **change).name == "bob"  # type: ignore[arg-type]
+        assert ann.session(secret) is None
+    assert ann.account("bob").role == "auditor"
+    assert ann.authenticate("bob", PASSWORD) is None
+    assert ann.change_account("bob", actor="ann").role == "auditor", "no change"
+
+
+def test_the_last_admin_stays(ann: Ledger):
+    for change in ({"role": "officer"}, {"disabled": True}):
+        with pytest.raises(ConflictError, match="last admin"):
+            ann.change_account("ann", actor="ann", **change)  # type: ignore[arg-type]
+        with pytest.raises(ConflictError, match="last admin"):
+            ann.change_account("ann", actor="somebody else", **change)  # type: ignore[arg-type]
+    assert ann.account("ann").role == "admin"
+    assert ann.account("ann").disabled is None
+    ann.add_account("eve", "admin")
+    ann.change_account("ann", role="officer", actor="ann")
+
+
+def test_a_link_works_once_and_in_time(ann: Ledger, clock: Ticking):
+    link, late = ann.make_link("ann"), ann.make_link("ann")
+    person = ann.redeem_link(link)
+    assert person is not None
+    assert person.role == Role.ADMIN
+    assert ann.redeem_link(link) is None
+    clock.go_on(hours=1)
+    assert ann.redeem_link(late) is None
+    assert denials(ann) == [("ann", "used before"), ("ann", "expired")]
+
+
+def test_a_link_works_once_also_for_many_at_once(ann: Ledger):
+    link = ann.make_link("ann")
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(ann.redeem_link, [link] * 12))
+    assert sum(person is not None for person in found) == 1
+
+
+def test_tokens(ann: Ledger, clock: Ticking):
+    secret, token = ann.make_token("ann", "cron job", actor="ann", lasting=timedelta(days=1))
+    forever, _ = ann.make_token("ann", "other", actor="ann", lasting=None)
+    assert secret.startswith("ff_")
+    assert ann.token(secret) is not None
+    clock.go_on(days=1)
+    assert ann.token(secret) is None
+    assert ann.token(forever) is not None
+    assert [row.label for row in ann.tokens("ann")] == ["cron job", "other"]
+    assert len(ann.tokens()) == 2
+    (other,) = [row for row in ann.tokens() if row.id != token.id]
+    ann.revoke_token(other.id, actor="ann")
+    assert ann.token(forever) is None
+    with pytest.raises(MissingError):
+        ann.revoke_token(other.id, actor="ann")
+    with pytest.raises(MissingError):
+        ann.make_token("nobody", "x", actor="ann")
+    with pytest.raises(InputError, match="label"):
+        ann.make_token("ann", "\n", actor="ann")
+
+
+def test_who_a_provider_says_they_are(ann: Ledger):
+    ann.add_account("bob", "officer", identity="https://login.example 42")
+    found = ann.account_of_identity("https://login.example 42")
+    assert found is not None
+    assert found.name == "bob"
+    assert ann.account_of_identity("https://login.example 43") is None
+    assert ann.account_of_identity("\0") is None
+    ann.change_account("bob", disabled=True, actor="ann")
+    assert ann.account_of_identity("https://login.example 42") is None
+    with pytest.raises(ConflictError):
+        ann.add_account("eve", "officer", identity="https://login.example 42")
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a\0b", "x" * 65, "system", "worker", "worker-1", "-a", "ü"])
+def test_no_name_for_an_account(ann: Ledger, name: str):
+    with pytest.raises(InputError):
+        ann.add_account(name, "officer")
+
+
+def test_accounts(ann: Ledger):
+    assert ann.add_account(" Bob@Example.org ", "requester").name == "bob@example.org"
+    assert [account.name for account in ann.accounts()] == ["ann", "bob@example.org"]
+    with pytest.raises(ConflictError, match="already"):
+        ann.add_account("ANN", "officer")
+    with pytest.raises(InputError, match="role 'king' is unknown"):
+        ann.add_account("carl", "king")
+    for password in ("short", "x" * 201):
+        with pytest.raises(InputError, match="10 to 200"):
+            ann.add_account("carl", "officer", password=password)
+    for name in ("nobody", "\0"):
+        with pytest.raises(MissingError):
+            ann.account(name)
+        with pytest.raises(MissingError):
+            ann.change_account(name, role="officer", actor="ann")
+    assert "password" not in ann.accounts()[0].to_json()
+
+
+def test_what_has_expired_is_thrown_away(ann: Ledger, clock: Ticking):
+    ann.open_session("ann", by="password", lasting=timedelta(minutes=1))
+    kept = ann.open_session("ann", by="password")
+    ann.make_link("ann", lasting=timedelta(minutes=1))
+    clock.go_on(minutes=2)
+    assert ann.tidy_secrets() == 2
+    assert ann.session(kept) is not None

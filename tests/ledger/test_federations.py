@@ -1,0 +1,133 @@
+"""What a request can be about, and how it is served there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ledger_worlds import DESCRIPTION, World
+
+from fedforget.errors import InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.federations import Description, describe_run
+from fedforget.params import digest
+from fedforget.pipeline import train_run
+from fedforget.runs import Run, RunConfig
+
+WEIGHTS = {"w": torch.ones(2)}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    config = RunConfig(clients=3, train_limit=90, model="mlp", schedule=Schedule(rounds=1, threads=1))
+    train_run(folder, config)
+    return folder
+
+
+def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
+    federation = ledger.register_run("hospital", run, actor="ann", keep_days=7, preset="lasting")
+    assert (federation.kind, federation.method, federation.preset, federation.keep_days) == (
+        "local", "fedaf", "lasting", 7,
+    )  # fmt: skip
+    assert Path(federation.place) == run.resolve()
+    clients = federation.description["clients"]
+    assert [client["client"] for client in clients] == [0, 1, 2]
+    assert sum(sum(client["counts"]) for client in clients) == 90
+    assert len(federation.description["classes"]) == 10
+    current = ledger.current_version("hospital")
+    assert (current.number, current.kind, current.parent) == (1, "first", None)
+    assert digest(ledger.load_model(current.sha256)) == digest(Run(run).load_model())
+    assert ledger.check().intact
+
+
+def test_numbers_and_nothing_else(run: Path):
+    description, _ = describe_run(run)
+    numbers = json.dumps(description.to_json())
+    assert set(description.to_json()) == {"classes", "clients"}
+    assert all(set(client) == {"client", "name", "samples", "counts"} for client in json.loads(numbers)["clients"])
+
+
+def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
+    config = RunConfig(clients=2, train_limit=40, model="mlp", schedule=Schedule(rounds=2, threads=1))
+    federation = config.build_federation(config.load_dataset())
+    Run.create(tmp_path / "begun", config, federation.model.state_dict())
+    with pytest.raises(InputError, match="is not finished"):
+        ledger.register_run("begun", tmp_path / "begun")
+    with pytest.raises(InputError, match="not a run folder"):
+        ledger.register_run("nothing", tmp_path)
+    assert ledger.federations() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"name": "Upper"}, "no name for a federation"),
+        ({"name": ""}, "no name for a federation"),
+        ({"name": "../up"}, "no name for a federation"),
+        ({"kind": "cloud"}, "local or flower"),
+        ({"place": ""}, "needs a place"),
+        ({"place": "a\0b"}, "needs a place"),
+        ({"description": Description((), {})}, "at least one client"),
+        ({"method": "magic"}, "magic"),
+        ({"preset": "magic"}, "magic"),
+        ({"settings": {"magic": 1}}, "magic"),
+        ({"audit_level": "magic"}, "magic"),
+        ({"accuracy_limit": -1}, "accuracy limit"),
+        ({"accuracy_limit": float("nan")}, "accuracy limit"),
+        ({"accuracy_limit": True}, "accuracy limit"),
+        ({"keep_days": -1}, "keep_days"),
+        ({"keep_days": 1.5}, "keep_days"),
+        ({"together": 0}, "together"),
+    ],
+)
+def test_what_cannot_be_registered(ledger: Ledger, change: dict[str, Any], complaint: str):
+    values = {"name": "x", "kind": "local", "place": "/x", "description": DESCRIPTION, "model": WEIGHTS, **change}
+    with pytest.raises(InputError, match=complaint):
+        ledger.register_federation(**values)
+    assert ledger.federations() == []
+
+
+def test_a_name_is_taken_once(world: World):
+    with pytest.raises(ConflictError, match="already"):
+        world.register("digits")
+    assert len(world.ledger.versions("digits")) == 1
+    for name in ("nowhere", "no\0where"):
+        with pytest.raises(MissingError):
+            world.ledger.federation(name)
+        with pytest.raises(MissingError):
+            world.ledger.versions(name)
+        with pytest.raises(MissingError):
+            world.ledger.change_federation(name, actor="oscar")
+
+
+def test_a_change_is_for_what_comes_next_and_is_written_down(world: World):
+    changed = world.ledger.change_federation("digits", actor="oscar", method="retrain", accuracy_limit=5, place="/new")
+    assert (changed.method, changed.preset, changed.accuracy_limit, changed.place) == (
+        "retrain",
+        "default",
+        5.0,
+        "/new",
+    )
+    found = world.ledger.federation("digits")
+    assert found.to_json() == changed.to_json()
+    (event,) = world.ledger.events(kinds=["federation changed"])
+    assert event.actor == "oscar"
+    assert json.loads(event.body)["method"] == "retrain"
+    with pytest.raises(InputError):
+        world.ledger.change_federation("digits", actor="oscar", audit_level="magic")
+    fewer = Description(("zero",), {0: (5,)})
+    world.ledger.change_federation("digits", actor="oscar", description=fewer)
+    with pytest.raises(InputError, match="Class 1 does not exist"):
+        world.ask()
+
+
+def test_clients_that_do_not_say_how_their_samples_are_spread():
+    quiet = Description(("a", "b"), {0: (), 1: ()}, {0: "north"}, {0: 10, 1: 20})
+    again = Description.from_json(quiet.to_json())
+    assert (again.total(1), again.names, again.counts) == (20, {0: "north", 1: "client 1"}, {0: (), 1: ()})

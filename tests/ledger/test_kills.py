@@ -1,0 +1,116 @@
+"""kill -9 for workers at random moments, and many workers at once: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from postgres_server import PostgresServer
+from worker_worlds import CONFIG, Office, WorkerProcess, samples_of
+
+from fedforget.ledger.book import Ledger
+from fedforget.pipeline import train_run
+
+pytestmark = pytest.mark.slow
+
+KILLS, TARGETS = 20, 24
+LEASE = ("--lease", "1", "--poll", "0.1")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kills") / "run"
+    train_run(folder, CONFIG)
+    return folder
+
+
+def wait_until(worker: WorkerProcess, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        assert worker.process.poll() is None, worker.log.read_text()
+        assert time.monotonic() < deadline, worker.log.read_text()
+        time.sleep(0.01)
+
+
+def start(home: Path, url: str, name: str, log: Path) -> WorkerProcess:
+    """A worker that is about to claim something."""
+    worker = WorkerProcess(home, url, name, *LEASE, log=log)
+    wait_until(worker, lambda: "serves the requests" in log.read_text())
+    return worker
+
+
+def test_twenty_kills(url: str, run: Path, tmp_path: Path):
+    """At random moments: some steps after the worker began, and a little later. Every request ends done exactly once,
+    one version each, the chain intact."""
+    home, chance, met = tmp_path / "home", random.Random(20), Counter[str]()
+    with Ledger.open(home, url) as ledger:
+        office = Office(ledger, run)
+        office.register(audit_level="quick")
+        ids = [office.queue(samples_of(number % 3, 3 * (number // 3))) for number in range(TARGETS)]
+        for kill in range(KILLS):
+            begun, steps = ledger.head().number, chance.randint(1, 7)
+            worker = start(home, url, f"killed-{kill}", tmp_path / f"{kill}.log")
+            wait_until(worker, lambda: ledger.head().number >= begun + steps)  # noqa: B023
+            time.sleep(chance.uniform(0.0, 0.8))
+            worker.kill()
+            at_work = [state for state in office.states(ids) if state in ("forgetting", "auditing")]
+            met[at_work[0] if at_work else "between two"] += 1
+            assert ledger.check().problems == (), f"after kill {kill}"
+        left = sum(state != "done" for state in office.states(ids))
+        print(f"{KILLS} kills met {dict(met)}; {left} of {TARGETS} requests were left then.")
+        last = start(home, url, "last", tmp_path / "last.log")
+        wait_until(last, lambda: set(office.states(ids)) == {"done"})
+        assert last.end() == 0
+        office.served_once(ids)
+        taken_over = [event for event in ledger.events(kinds=["queued"], limit=500) if "taken over" in event.body]
+        assert len(taken_over) >= KILLS // 3, "the kills met workers at work"
+        assert left < TARGETS, "and some requests were served in between"
+
+
+def test_two_workers_fifty_requests(postgres: PostgresServer, run: Path, tmp_path: Path):
+    """On PostgreSQL: none is lost, and none is served twice."""
+    url, home = postgres.new_database(), tmp_path / "home"
+    names = [f"federation-{number}" for number in range(5)]
+    with Ledger.open(home, url) as ledger:
+        office = Office(ledger, run)
+        for name in names:
+            office.register(name)
+        targets = [samples_of(number % 3, 3 * (number // 3)) for number in range(10)]
+        ids: dict[str, list[str]] = {name: [] for name in names}
+        for target in targets:
+            for name in names:
+                ids[name].append(office.queue(target, name))
+        began = time.monotonic()
+        workers = [WorkerProcess(home, url, name, "--once", log=tmp_path / f"{name}.log") for name in ("a", "b")]
+        for worker in workers:
+            assert worker.process.wait(timeout=280) == 0, worker.log.read_text()
+        print(f"50 requests in {time.monotonic() - began:.0f} s.")
+        for name in names:
+            office.served_once(ids[name], name)
+        served = [ledger.request(id).worker for name in names for id in ids[name]]
+        assert {*served} == {"a", "b"}, "both had their share"
+        assert all(ledger.request(id).attempts == 1 for name in names for id in ids[name])
+    postgres.drop(url)
+
+
+def test_a_crowd_of_workers_on_one_sqlite(run: Path, tmp_path: Path):
+    """Three processes that write to one file: they wait for each other, and nobody fails."""
+    home, url = tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}"
+    names = [f"federation-{number}" for number in range(3)]
+    with Ledger.open(home, url) as ledger:
+        office = Office(ledger, run)
+        for name in names:
+            office.register(name)
+        targets = [samples_of(number, 0) for number in range(3)]
+        ids = {name: [office.queue(target, name) for target in targets] for name in names}
+        workers = [WorkerProcess(home, url, name, "--once", log=tmp_path / f"{name}.log") for name in "abc"]
+        for worker in workers:
+            assert worker.process.wait(timeout=280) == 0, worker.log.read_text()
+            assert "does not answer" not in worker.log.read_text()
+        for name in names:
+            office.served_once(ids[name], name)
+        assert all(ledger.request(id).attempts == 1 for name in names for id in ids[name])

@@ -1,0 +1,213 @@
+"""The commands: `fedforget request|ledger|keys|account|verify`, as a person and as cron would say them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ledger_worlds import World
+from typer.testing import CliRunner
+
+from fedforget.cli import app
+from fedforget.errors import FedForgetError
+from fedforget.ledger.book import Ledger
+
+
+class Command:
+    """Says `fedforget ...` in one home."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world = world
+        monkeypatch.setenv("FEDFORGET_HOME", str(world.ledger.home))
+        monkeypatch.setenv("FEDFORGET_LEDGER", world.ledger.database.url)
+        monkeypatch.setenv("FEDFORGET_ACCOUNT", "oscar")
+
+    def __call__(self, *words: Any, code: int = 0) -> str:
+        said = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        assert said.exit_code == code, said.output
+        return said.stdout
+
+    def json(self, *words: Any, code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code))
+
+    def refused(self, *words: Any) -> str:
+        with pytest.raises(FedForgetError) as caught:
+            CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+        return str(caught.value)
+
+
+@pytest.fixture
+def fedforget(world: World, monkeypatch: pytest.MonkeyPatch) -> Command:
+    # The commands look at the clock on the wall.
+    world.clock.now = world.clock.now.replace(year=2999)
+    return Command(world, monkeypatch)
+
+
+ASK = ("request", "submit", "--federation", "digits", "--client", 0, "--subject", "case-1", "--ground", "objection")
+
+
+def test_from_submission_to_certificate(fedforget: Command, tmp_path: Path):
+    ledger = fedforget.world.ledger
+    asked = fedforget.json(*ASK, "--class", 1)
+    assert (asked["state"], asked["created"], asked["asked_by"]) == ("received", True, "oscar")
+    again = fedforget(*ASK, "--class", 1)
+    assert "It was there before" in again
+    id = asked["id"]
+    assert [r["id"] for r in fedforget.json("request", "list")] == [id]
+    assert fedforget.json("request", "accept", id[:8])["state"] == "queued"
+    assert fedforget.json("request", "extend", id, "--reason", "three sites", "--months", 2)["extended"] == 2
+    assert "has no certificate yet" in fedforget.refused("request", "show", id, "--certificate", tmp_path / "c.json")
+    fedforget.world.clock.now = ledger.clock().replace(year=3000)
+    fedforget.world.serve()
+    papers = {name: tmp_path / f"{name}.json" for name in ("certificate", "evidence")}
+    shown = fedforget("request", "show", id, *(word for name in papers for word in (f"--{name}", papers[name])))
+    assert "state: done" in shown
+    assert "done  by worker/first" in shown
+    said = fedforget("verify", papers["certificate"], "--evidence", papers["evidence"], "--model",
+                     ledger.model_path(ledger.current_version("digits").sha256))  # fmt: skip
+    assert "The signature is genuine" in said
+    assert "The evidence is the one that was signed" in said
+    assert "The model is the one that was published" in said
+    assert fedforget.json("request", "list") == []
+    assert [r["id"] for r in fedforget.json("request", "list", "--state", "done")] == [id]
+
+
+def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    ledger = fedforget.world.ledger
+    certificate = ledger.certificate_of(fedforget.world.served().id)
+    assert certificate is not None
+    file = tmp_path / "certificate.json"
+    file.write_text(certificate.content)
+    (key,) = ledger.key_folder.glob("*.public.pem")
+    said = fedforget.json("verify", file)
+    assert (said["verified"], said["checked"]) == (True, {"evidence": False, "model": False})
+    assert "Not compared with files: name them with --evidence and --model." in fedforget("verify", file)
+    monkeypatch.setenv("FEDFORGET_HOME", str(tmp_path / "elsewhere"))
+    assert "name it with --key" in fedforget.refused("verify", file)
+    assert fedforget.json("verify", file, "--key", key)["verified"]
+    other = Ledger.open(tmp_path / "other", f"sqlite:///{tmp_path / 'other.sqlite'}")
+    other.make_key()
+    assert "none of yours" in fedforget.refused("verify", file, "--key", other.key_folder)
+    other.close()
+    (tmp_path / "wrong").write_text("x")
+    assert "is not the model" in fedforget.refused("verify", file, "--key", key, "--model", tmp_path / "wrong")
+    assert "no evidence file" in fedforget.refused("verify", file, "--key", key, "--evidence", tmp_path / "wrong")
+    file.write_text(certificate.content.replace("case-1", "case-2"))
+    assert "was changed" in fedforget.refused("verify", file, "--key", key)
+    assert "cannot be read" in fedforget.refused("verify", tmp_path / "missing", "--key", key)
+    assert "is no certificate" in fedforget.refused("verify", tmp_path / "wrong", "--key", key)
+
+
+def test_a_decision_is_told(fedforget: Command, tmp_path: Path):
+    request = fedforget.world.queued()
+    fedforget.world.serve(fell=9.0)
+    said = fedforget("request", "decide", request.id, "--publish", "--reason", "It is a prototype.")
+    assert f"Request {request.id} is done" in said
+    fedforget("request", "show", request.id, "--certificate", tmp_path / "c")
+    assert "Published by decision of oscar: It is a prototype." in fedforget("verify", tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((*ASK,), "Name one target"),
+        ((*ASK, "--class", 1, "--whole-client"), "Name one target"),
+        ((*ASK, "--class", 9), "Class 9 does not exist"),
+        ((*ASK, "--samples", "nowhere"), "cannot be read"),
+        ((*ASK, "--class", 1, "--as", "nobody"), "no account 'nobody'; name one with --as"),
+        (("request", "show", "123456"), "no request"),
+        (("request", "show", "xyz"), "named by its id"),
+        (("request", "list", "--state", "lost"), "state 'lost' is unknown"),
+        (("keys", "make"), "rotate"),
+        (("ledger", "check", "--pin", "nowhere"), "cannot be read"),
+        (("ledger", "check", "--pin", "fedforget-pin"), "no pin"),
+        (("ledger", "rollback", "digits", "--to", 7, "--reason", "x"), "no version 7"),
+    ],
+)
+def test_refusals_are_sentences(fedforget: Command, words: tuple[Any, ...], complaint: str):
+    assert complaint in fedforget.refused(*words)
+
+
+def test_samples_and_whole_clients(fedforget: Command, tmp_path: Path):
+    (tmp_path / "ids").write_text("3, 1\n2")
+    assert fedforget.json(*ASK, "--samples", tmp_path / "ids")["target"]["sample_ids"] == [1, 2, 3]
+    assert fedforget.json(*ASK, "--whole-client")["describes"] == "everything of client 0"
+    (tmp_path / "ids").write_text("3 x")
+    assert "whole numbers" in fedforget.refused(*ASK, "--samples", tmp_path / "ids")
+
+
+def test_refuse_and_retry(fedforget: Command):
+    world = fedforget.world
+    refused = world.ask()
+    assert "is refused" in fedforget("request", "refuse", refused.id, "--reason", "Not ours.")
+    assert world.ledger.request(refused.id).reason == "Not ours."
+    failed = world.queued()
+    world.ledger.fail(world.claim(), "broken", retry=False)
+    assert fedforget.json("request", "retry", failed.id)["state"] == "queued"
+    assert world.ledger.events(request=failed.id, limit=1)[0].actor == "oscar"
+
+
+def test_a_list_shows_what_is_late(fedforget: Command):
+    world = fedforget.world
+    world.clock.now = world.clock.now.replace(year=2020)
+    world.ask()
+    world.clock.now = world.clock.now.replace(year=2999)
+    world.ask()
+    assert "(late)" in fedforget("request", "list", "--due-within", 7)
+    assert len(fedforget.json("request", "list", "--due-within", 7)) == 1
+    assert len(fedforget.json("request", "list")) == 2
+    assert "Nothing is open." in fedforget("request", "list", "--state", "done")
+
+
+def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fedforget.world.served()
+    pin = fedforget("ledger", "pin", "--out", tmp_path / "pin").strip()
+    assert (tmp_path / "pin").read_text().strip() == pin
+    assert fedforget.json("ledger", "check", "--pin", tmp_path / "pin", "--pin", pin)["intact"]
+    assert "is intact" in fedforget("ledger", "check")
+    fedforget("ledger", "backup", tmp_path / "b.tar.gz")
+    monkeypatch.delenv("FEDFORGET_LEDGER")
+    assert "is intact" in fedforget(
+        "ledger", "restore", tmp_path / "b.tar.gz", "--home", tmp_path / "new", "--pin", pin
+    )
+    assert fedforget.json("ledger", "check", "--home", tmp_path / "new", "--pin", pin)["intact"]
+    path = next((tmp_path / "new" / "models").iterdir())
+    path.write_bytes(b"x")
+    assert "was changed" in fedforget("ledger", "check", "--home", tmp_path / "new", code=1)
+
+
+def test_migrate_says_what_it_did(fedforget: Command):
+    assert "is 0002 already" in fedforget("ledger", "migrate")
+
+
+def test_keys(fedforget: Command):
+    new = fedforget.json("keys", "rotate")
+    assert [key["retired"] is None for key in fedforget.json("keys", "list")] == [False, True]
+    assert f"{new['id']}  made" in fedforget("keys", "list")
+
+
+def test_accounts(fedforget: Command):
+    assert "Added carl, auditor" in fedforget("account", "add", "carl", "--role", "auditor")
+    assert "carl  auditor" in fedforget("account", "list")
+    person = fedforget.world.ledger.redeem_link(fedforget.json("account", "link", "carl")["secret"])
+    assert person is None, "the clock of this test is a thousand years ahead"
+    assert fedforget.json("account", "disable", "carl")["disabled"]
+    assert "is disabled" in fedforget.refused(*ASK, "--class", 1, "--as", "carl")
+
+
+def test_rollback(fedforget: Command):
+    request = fedforget.world.served()
+    assert fedforget.json("ledger", "rollback", "digits", "--to", 1, "--reason", "broken")["restores"] == 1
+    assert "certificate was withdrawn" in fedforget("request", "show", request.id)
+
+
+def test_without_the_extra_the_command_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    import sys
+
+    for name in [name for name in sys.modules if name.startswith("fedforget.ledger")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    said = CliRunner().invoke(app, ["request", "list", "--home", str(tmp_path)])
+    assert "pip install 'fedforget[service]'" in str(said.exception)

@@ -1,0 +1,195 @@
+"""A ledger of the first schema, with data in it, becomes one of today."""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from ledger_worlds import Ticking, World
+from sqlalchemy import create_engine, inspect, text
+from sqlalchemy.engine import Engine
+
+from fedforget.errors import InputError
+from fedforget.ledger import triggers
+from fedforget.ledger.book import Ledger, migrate
+from fedforget.ledger.database import MIGRATIONS, Database, newest_revision, upgrade
+from fedforget.ledger.schema import Base
+
+FIRST_TABLES = (
+    "accounts", "documents", "federations", "head", "keys", "tokens", "versions", "requests", "certificates", "events",
+)  # fmt: skip
+"""In the order in which they refer to each other."""
+
+
+@pytest.fixture
+def engine(url: str, ledger: Ledger) -> Iterator[Engine]:
+    engine = create_engine(ledger.database.url)
+    yield engine
+    engine.dispose()
+
+
+def test_the_migrations_make_the_tables_of_today(ledger: Ledger, engine: Engine):
+    """Column by column and index by index: who changes `schema` and writes no migration is told so here."""
+    with engine.connect() as connection, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*expression-based index.*")
+        differences = compare_metadata(
+            MigrationContext.configure(connection, opts={"compare_type": True}), Base.metadata
+        )
+    assert differences == []
+    checks = {
+        name: {check["name"] for check in inspect(engine).get_check_constraints(name)} for name in Base.metadata.tables
+    }
+    wanted = {
+        name: {str(c.name) for c in table.constraints if type(c).__name__ == "CheckConstraint"}
+        for name, table in Base.metadata.tables.items()
+    }
+    assert checks == wanted
+
+
+def test_the_history_is_one_line():
+    script = ScriptDirectory(str(MIGRATIONS))
+    assert [revision.revision for revision in script.walk_revisions()] == ["0002", "0001"]
+    assert newest_revision() == "0002"
+
+
+def first_ledger(world: World, url: str) -> list[dict[str, Any]]:
+    """Bring the same data into a database with the first schema, with rules of that time; the events in it."""
+    old = Database(url)
+    with world.ledger.database.snapshot() as source:
+        rows = {
+            name: [dict(row._mapping) for row in source.execute(text(f"SELECT * FROM {name}"))] for name in FIRST_TABLES
+        }
+    with old.changing_schema() as connection:
+        upgrade(connection, "0001")
+        for name in FIRST_TABLES:
+            columns = {column["name"] for column in inspect(connection).get_columns(name)}
+            for row in rows[name]:
+                kept = {column: value for column, value in row.items() if column in columns}
+                places = ", ".join(f":{column}" for column in kept)
+                connection.execute(text(f"INSERT INTO {name} ({', '.join(kept)}) VALUES ({places})"), kept)
+        assert not inspect(connection).has_table("remains")
+        if old.is_sqlite:
+            connection.exec_driver_sql(
+                "CREATE TRIGGER rule_of_then BEFORE UPDATE ON requests BEGIN SELECT RAISE(ABORT, 'then'); END"
+            )
+    old.close()
+    return rows["events"]
+
+
+@pytest.fixture
+def other_url(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A second empty database, beside the world's."""
+    if url.startswith("sqlite"):
+        (tmp_path / "old").mkdir()
+        yield f"sqlite:///{tmp_path / 'old' / 'ledger.sqlite'}"
+        return
+    server = request.getfixturevalue("postgres")
+    other = server.new_database()
+    yield other
+    server.drop(other)
+
+
+def test_from_the_first_schema_with_data_in_it(world: World, other_url: str, tmp_path: Path):
+    done = world.served()
+    waiting = world.queued()
+    events = first_ledger(world, other_url)
+    home = world.ledger.home
+    with pytest.raises(InputError, match=r"has the schema 0001, but this fedforget works with 0002; make a backup"):
+        Ledger.open(home, other_url)
+    assert migrate(home, other_url) == ("0001", "0002")
+    with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
+        assert ledger.check(world.ledger.head()).intact, "the chain, the rows and the rules"
+        assert ledger.head().number == len(events)
+        assert ledger.request(done.id).to_json() == done.to_json()
+        certificate = ledger.certificate_of(done.id)
+        assert certificate is not None
+        assert certificate.withdrawn is None
+        with ledger.database.reading() as session:
+            found = triggers.installed(session.connection())
+        assert found == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
+        again = World.__new__(World)
+        again.ledger, again.clock = ledger, world.clock
+        assert [request.id for request in again.serve().requests] == [waiting.id], "and it works on"
+        ledger.rollback("digits", 2, "broken", actor="oscar")
+        assert ledger.check().intact
+    assert migrate(home, other_url) == ("0002", "0002"), "a second time changes nothing"
+
+
+def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypatch: pytest.MonkeyPatch):
+    world.served()
+    first_ledger(world, other_url)
+
+    def killed(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(triggers, "create", killed)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(world.ledger.home, other_url)
+    old = Database(other_url)
+    assert old.revision() == "0001"
+    with old.reading() as session:
+        assert not inspect(session.connection()).has_table("remains")
+    old.close()
+    assert migrate(world.ledger.home, other_url) == ("0001", "0002")
+
+
+def test_a_newer_one_is_left_alone(ledger: Ledger, engine: Engine):
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(InputError, match="use the fedforget that wrote it"):
+        Ledger.open(ledger.home, ledger.database.url)
+    with pytest.raises(InputError, match="newer than this fedforget"):
+        migrate(ledger.home, ledger.database.url)
+
+
+def test_where_there_is_none_there_is_nothing_to_migrate(tmp_path: Path):
+    with pytest.raises(InputError, match="no ledger"):
+        migrate(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def _open(home: Path, url: str, ready: Any, answers: Any) -> None:
+    ready.wait()
+    with Ledger.open(home, url) as ledger:
+        answers.put(ledger.head().ledger)
+
+
+@pytest.mark.real
+def test_made_once_also_by_many_at_once(url: str, tmp_path: Path):
+    context = multiprocessing.get_context("fork")  # nothing is open here, and torch is imported already
+    ready, answers = context.Barrier(4), context.Queue()
+    where = (tmp_path / "home", url)
+    processes = [context.Process(target=_open, args=(*where, ready, answers)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    names = {answers.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+    assert len(names) == 1
+    with Ledger.open(*where) as ledger:
+        assert ledger.check().intact
+        assert ledger.head().number == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("nonsense", "cannot be read"),
+        ("mysql://host/name", "SQLite or PostgreSQL, not in mysql"),
+        ("sqlite://", "in memory would be lost"),
+        ("sqlite:///:memory:", "in memory would be lost"),
+        ("postgresql://nobody@/nothing?host=/nowhere", "does not answer"),
+    ],
+)
+def test_no_ledger_there(tmp_path: Path, url: str, complaint: str):
+    with pytest.raises(Exception, match=complaint):
+        Ledger.open(tmp_path, url)

@@ -1,0 +1,473 @@
+"""A version is published whole or not at all, through the gate; it comes back, and it is destroyed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ledger_worlds import READINGS, World, write_evidence_of
+from sqlalchemy import text
+
+from fedforget.audit.evidence import evidence_record, write_evidence
+from fedforget.audit.verdict import conclude
+from fedforget.errors import InputError
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.results import Result
+from fedforget.ledger.versions import Versions
+
+
+def test_a_version_says_where_it_comes_from(world: World):
+    request = world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim, cost={"seconds": 2.5})
+    done = world.ledger.finish(claim, result)
+    assert done.version is not None
+    first, second = world.ledger.versions("digits")
+    assert second.to_json() == done.version.to_json() == world.ledger.current_version("digits").to_json()
+    assert (first.state, second.state, second.parent, second.kind) == ("superseded", "current", 1, "forgotten")
+    assert (second.sha256, second.method, second.settings, second.cost) == (
+        result.model, "fedaf", {"epochs": 1}, {"seconds": 2.5},
+    )  # fmt: skip
+    assert (second.verdict, second.accuracy_before, second.accuracy_after) == ("forgotten", 90.0, 89.5)
+    found = world.ledger.request(request.id)
+    assert (found.state, found.version) == ("done", 2)
+    assert world.ledger.evidence_of(request.id) == result.evidence.read_text()
+    assert world.ledger.report_of(request.id) is None
+    assert torch.equal(world.ledger.load_model(second.sha256)["w"], world.ledger.load_model(result.model)["w"])
+
+
+def test_a_report_is_kept(world: World, tmp_path: Path):
+    page = tmp_path / "report.html"
+    page.write_text("<html>é</html>")
+    request = world.served()
+    assert world.ledger.report_of(request.id) is None
+    second = world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    world.ledger.finish(claim, world.result(claim, report=page))
+    assert world.ledger.report_of(second.id) == "<html>é</html>"
+    assert world.ledger.check().intact
+
+
+# One transaction
+
+
+STEPS = ("_keep_documents", "_new_version", "_append", "_move", "_keep_certificate", "_release")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyPatch, step: str, when: str):
+    """Killed at any step of publishing, the ledger is as before; another worker ends with exactly one version."""
+    request = world.queued()
+    claim = world.claim("dead")
+    world.ledger.start_audit(claim)
+    result, before = world.result(claim), world.ledger.head()
+    real = getattr(Versions, step)
+
+    def killed(*args: Any, **how: Any) -> Any:
+        if when == "after":
+            real(*args, **how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Versions, step, killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.ledger.finish(claim, result)
+    assert world.ledger.head() == before
+    assert world.ledger.request(request.id).state == "auditing"
+    assert world.ledger.current_version("digits").number == 1
+    assert world.ledger.certificate_of(request.id) is None
+    assert world.ledger.check().intact
+    world.clock.go_on(minutes=2)
+    assert world.serve("second").version is not None
+    assert len(world.ledger.versions("digits")) == 2
+    assert world.ledger.check().intact
+
+
+def test_a_model_that_is_not_there_is_not_published(world: World):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim)
+    path = world.ledger.model_path(result.model)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(InputError, match="was changed"):
+        world.ledger.finish(claim, result)
+    path.unlink()
+    with pytest.raises(InputError, match="is missing"):
+        world.ledger.finish(claim, result)
+    assert world.ledger.current_version("digits").number == 1
+
+
+def test_evidence_of_another_model_is_refused(world: World):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim)
+    write_evidence_of("0" * 64, result.evidence)
+    with pytest.raises(InputError, match="another model"):
+        world.ledger.finish(claim, result)
+    record = evidence_record(request={}, run={}, models={}, readings=READINGS, pictures={}, level="quick",
+                             verdict=conclude(READINGS, with_oracle=True))  # fmt: skip
+    write_evidence(result.evidence, record)
+    with pytest.raises(InputError, match="another model"):
+        world.ledger.finish(claim, result)
+
+
+def test_evidence_that_was_changed_is_refused(world: World):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim, forgotten=False)
+    said = result.evidence.read_text()
+    result.evidence.write_text(said.replace('"word": "not forgotten"', '"word": "forgotten"'))
+    with pytest.raises(InputError, match="checksum"):
+        world.ledger.finish(claim, result)
+    assert world.ledger.current_version("digits").number == 1
+
+
+def test_without_a_key_nothing_is_published(world: World):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    (key,) = [path for path in world.ledger.key_folder.glob("*.pem") if "public" not in path.name]
+    data = key.read_bytes()
+    key.unlink()
+    with pytest.raises(InputError, match="is not there"):
+        world.ledger.finish(claim, world.result(claim))
+    key.touch(mode=0o600)
+    key.write_bytes(data)
+    assert world.ledger.finish(claim, world.result(claim)).version is not None
+
+
+# The gate
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ({"forgotten": False}, "The audit says: not forgotten."),
+        ({"fell": 2.01}, "The retained accuracy fell by 2.01 points; the limit is 2."),
+        ({"fell": None}, "The retained accuracy could not be measured."),
+        ({"fell": float("nan")}, "The retained accuracy could not be measured."),
+    ],
+)
+def test_what_the_gate_holds(world: World, how: dict[str, Any], reason: str):
+    request = world.queued()
+    done = world.serve(**how)
+    assert done.version is None
+    found = world.ledger.request(request.id)
+    assert (found.state, found.reason) == ("deciding", reason)
+    assert world.ledger.evidence_of(request.id) is not None, "the officer sees what was measured"
+    assert world.ledger.certificate_of(request.id) is None
+    assert world.ledger.current_version("digits").number == 1
+    assert world.ledger.claim("next") is None, "and nobody serves it meanwhile"
+    assert world.ledger.check().intact
+
+
+@pytest.mark.parametrize("fell", [2.0, 0.0, -5.0])
+def test_what_the_gate_lets_through(world: World, fell: float):
+    world.queued()
+    assert world.serve(fell=fell).version is not None
+
+
+def test_an_officer_publishes(world: World):
+    request = world.queued()
+    world.serve(forgotten=False)
+    done = world.ledger.decide(request.id, True, "Good enough for a prototype.", actor="oscar")
+    assert done.version is not None
+    assert [r.state for r in done.requests] == ["done"]
+    certificate = world.ledger.certificate_of(request.id)
+    assert certificate is not None
+    record = json.loads(certificate.content)
+    assert record["decision"] == {
+        "officer": "oscar", "reason": "Good enough for a prototype.", "held": "The audit says: not forgotten.",
+    }  # fmt: skip
+    assert record["measured"]["verdict"]["word"] == "not forgotten", "the certificate says what was measured"
+    assert world.ledger.check().intact
+    with pytest.raises(ConflictError, match="does not wait"):
+        world.ledger.decide(request.id, True, "again", actor="oscar")
+
+
+def test_an_officer_rejects(world: World):
+    request = world.queued()
+    world.serve(fell=9.0)
+    done = world.ledger.decide(request.id, False, "Too much is lost.", actor="oscar")
+    assert done.version is None
+    found = world.ledger.request(request.id)
+    assert (found.state, found.reason) == ("failed", "oscar rejected the result: Too much is lost.")
+    world.ledger.retry(request.id, actor="oscar")
+    assert world.serve().version is not None
+    assert world.ledger.check().intact
+
+
+def test_requests_that_were_served_together_share_the_decision(world: World):
+    world.ledger.change_federation("digits", actor="oscar", together=2)
+    first, second = world.queued(), world.queued()
+    world.serve(fell=9.0)
+    done = world.ledger.decide(second.id, True, "fine", actor="oscar")
+    assert [request.id for request in done.requests] == [first.id, second.id]
+    assert world.ledger.counts()["done"] == 2
+
+
+def test_a_result_from_an_older_version_cannot_be_published(world: World):
+    """Or the request served in between would be remembered again."""
+    held = world.queued()
+    world.serve(fell=9.0)
+    world.served()
+    with pytest.raises(ConflictError, match="would undo it"):
+        world.ledger.decide(held.id, True, "fine", actor="oscar")
+    assert world.ledger.request(held.id).state == "deciding"
+    world.ledger.decide(held.id, False, "again, from the new version", actor="oscar")
+
+
+def test_a_decision_interrupts_who_works_from_the_version_before(world: World):
+    held = world.queued()
+    world.serve(fell=9.0)
+    next_one = world.queued()
+    claim = world.claim("busy")
+    world.ledger.start_audit(claim)
+    world.ledger.decide(held.id, True, "fine", actor="oscar")
+    with pytest.raises(Exception, match="not wanted any more"):
+        world.ledger.finish(claim, world.result(claim))
+    assert world.ledger.request(next_one.id).state == "queued"
+    assert world.serve("busy").version is not None
+    assert [version.parent for version in world.ledger.versions("digits")] == [None, 1, 2]
+
+
+# Rollback
+
+
+def test_rollback(world: World):
+    first, second = world.served(), world.served()
+    version = world.ledger.rollback("digits", 2, "Accuracy fell at site 3.", actor="oscar")
+    assert (version.number, version.parent, version.restores, version.kind) == (4, 3, 2, "rollback")
+    assert version.sha256 == world.ledger.version("digits", 2).sha256
+    assert world.ledger.current_version("digits").number == 4
+    assert world.ledger.request(first.id).state == "done"
+    undone = world.ledger.request(second.id)
+    assert (undone.state, undone.version) == ("failed", None)
+    assert undone.reason == "Version 3 was rolled back to version 2: Accuracy fell at site 3."
+    certificates = [world.ledger.certificate_of(request.id) for request in (first, second)]
+    assert [certificate.withdrawn is not None for certificate in certificates] == [False, True]  # type: ignore[union-attr]
+    assert [request.id for request in world.ledger.served("digits")] == [first.id]
+    assert world.ledger.check().intact
+
+
+def test_what_was_rolled_back_is_served_again(world: World):
+    request = world.served()
+    world.ledger.rollback("digits", 1, "broken", actor="oscar")
+    world.ledger.retry(request.id, actor="oscar")
+    world.serve()
+    assert world.ledger.request(request.id).version == 4
+    newest = world.ledger.certificate_of(request.id)
+    assert newest is not None
+    assert (newest.version, newest.withdrawn) == (4, None)
+    assert world.ledger.check().intact
+
+
+def test_a_rollback_to_a_rollback_knows_what_its_original_knew(world: World):
+    first = world.served()  # version 2
+    world.ledger.rollback("digits", 1, "broken", actor="oscar")  # version 3, which knows nothing
+    second = world.served()  # version 4
+    world.ledger.rollback("digits", 3, "broken", actor="oscar")
+    assert world.ledger.request(second.id).state == "failed"
+    assert world.ledger.request(first.id).state == "failed"
+    assert world.ledger.served("digits") == []
+
+
+def test_a_rollback_interrupts_who_works(world: World):
+    world.served()
+    busy = world.queued()
+    claim = world.claim()
+    world.ledger.rollback("digits", 1, "broken", actor="oscar")
+    assert world.ledger.request(busy.id).state == "queued"
+    with pytest.raises(Exception, match="not wanted any more"):
+        world.ledger.start_audit(claim)
+
+
+@pytest.mark.parametrize(
+    ("to", "error"),
+    [(2, ConflictError), (7, MissingError), (0, MissingError), (-1, MissingError), (10**30, MissingError)],
+)
+def test_a_rollback_that_cannot_be(world: World, to: int, error: type[Exception]):
+    world.served()
+    with pytest.raises(error):
+        world.ledger.rollback("digits", to, "x", actor="oscar")
+    with pytest.raises(MissingError):
+        world.ledger.rollback("no\0where", to, "x", actor="oscar")
+
+
+def test_weights_that_were_changed_do_not_come_back(world: World):
+    world.served()
+    path = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match="was changed"):
+        world.ledger.rollback("digits", 1, "x", actor="oscar")
+
+
+# Destruction
+
+
+def test_superseded_weights_are_destroyed_in_time_and_their_hashes_stay(world: World):
+    world.served()
+    old = world.ledger.version("digits", 1)
+    path = world.ledger.model_path(old.sha256)
+    world.clock.go_on(days=29)
+    assert world.ledger.destroy_superseded() == []
+    assert path.exists()
+    world.clock.go_on(days=2)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
+    assert not path.exists()
+    found = world.ledger.version("digits", 1)
+    assert (found.state, found.sha256) == ("destroyed", old.sha256)
+    (event,) = world.ledger.events(kinds=["destroyed"])
+    assert json.loads(event.body)["sha256"] == old.sha256
+    assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
+    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.check().intact
+    with pytest.raises(ConflictError, match="were destroyed"):
+        world.ledger.rollback("digits", 1, "x", actor="oscar")
+
+
+def test_what_lies_beside_the_weights_goes_with_them(world: World):
+    """A checkpoint and a sketch that still hold the target."""
+    request = world.queued()
+    claim = world.claim()
+    files = ("runs/a/checkpoint.pt", "runs/a/sketch.pt")
+    for name in files:
+        place = world.ledger.home / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(f"{name} of {request.id}")
+    world.ledger.start_audit(claim)
+    world.ledger.finish(claim, world.result(claim, remains=(("checkpoint", files[0]), ("sketch", files[1]))))
+    world.clock.go_on(days=31)
+    world.ledger.destroy_superseded()
+    assert not any((world.ledger.home / name).exists() for name in files)
+    body = json.loads(world.ledger.events(kinds=["destroyed"])[0].body)
+    assert [(item["kind"], item["path"]) for item in body["remains"]] == [
+        ("checkpoint", files[0]), ("sketch", files[1]),
+    ]  # fmt: skip
+    assert all(len(item["sha256"]) == 64 for item in body["remains"])
+    assert world.ledger.check().intact
+
+
+def test_another_file_in_its_place_is_not_touched(world: World):
+    """It is a later version's, and goes with that one."""
+    place = world.ledger.home / "sketch"
+    for content in ("first", "second"):
+        world.queued()
+        claim = world.claim()
+        place.write_text(content)
+        world.ledger.start_audit(claim)
+        world.ledger.finish(claim, world.result(claim, remains=(("sketch", "sketch"),)))
+        world.clock.go_on(days=20)
+    world.clock.go_on(days=-5)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
+    assert place.read_text() == "second"
+    world.clock.go_on(days=20)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [2]
+    assert not place.exists()
+    assert world.ledger.check().intact
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/hostname", "not-there"])
+def test_only_files_of_the_home_are_ours_to_destroy(world: World, path: str):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    (world.ledger.home.parent / "outside").write_text("x")
+    with pytest.raises(InputError, match="no file under the ledger's home"):
+        world.ledger.finish(claim, world.result(claim, remains=(("checkpoint", path),)))
+
+
+def test_weights_that_came_back_are_not_destroyed(world: World):
+    """The same bits are the current version again."""
+    world.served()
+    world.ledger.rollback("digits", 1, "broken", actor="oscar")
+    world.clock.go_on(days=365)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [2]
+    assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
+    assert world.ledger.check().intact
+
+
+def test_each_federation_keeps_as_long_as_it_says(world: World):
+    world.register("brief", keep_days=0)
+    world.served(federation="brief")
+    world.served(federation="digits")
+    assert [version.federation for version in world.ledger.destroy_superseded()] == ["brief"]
+
+
+def test_interrupted_after_the_file_is_gone_it_is_destroyed_at_last(world: World, monkeypatch: pytest.MonkeyPatch):
+    world.served()
+    world.clock.go_on(days=31)
+
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Versions, "_append", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.ledger.destroy_superseded()
+    assert world.ledger.version("digits", 1).state == "superseded"
+    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
+    assert world.ledger.check().intact
+
+
+def test_files_that_nobody_names_are_swept(world: World):
+    """A worker stored its model and died."""
+    world.served()
+    held = world.queued()
+    world.serve(fell=9.0)
+    left = world.ledger.store_model({"w": torch.zeros(7)})
+    (world.ledger.models / "half.part").write_bytes(b"x")
+    assert world.ledger.sweep_models() == [], "too young"
+    assert set(world.ledger.sweep_models(timedelta(seconds=-(10**9)))) == {left, "half"}
+    (event,) = world.ledger.events(kinds=["swept"])
+    assert left in json.loads(event.body)["models"]
+    assert world.ledger.check().intact
+    assert world.ledger.decide(held.id, True, "fine", actor="oscar").version is not None, "a candidate's stays"
+
+
+def test_the_same_model_is_one_file(world: World):
+    one = world.ledger.store_model({"w": torch.ones(2), "b": torch.zeros(1)})
+    again = world.ledger.store_model({"w": torch.ones(2), "b": torch.zeros(1)})
+    assert one == again
+    assert len(list(world.ledger.models.glob(f"{one}*"))) == 1
+
+
+def test_a_result_goes_into_the_database_and_back(world: World, tmp_path: Path):
+    """A held result is published later with all it had."""
+    request = world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    kept = world.ledger.home / "sketch"
+    kept.write_text("x")
+    page = tmp_path / "report.html"
+    page.write_text("<html>")
+    result: Result = world.result(claim, fell=9.0, report=page, cost={"bytes": 3}, remains=(("sketch", "sketch"),))
+    world.ledger.finish(claim, result)
+    result.evidence.unlink()
+    page.unlink()
+    done = world.ledger.decide(request.id, True, "fine", actor="oscar")
+    assert done.version is not None
+    assert (done.version.cost, done.version.settings) == ({"bytes": 3}, {"epochs": 1})
+    assert world.ledger.report_of(request.id) == "<html>"
+    with world.ledger.database.reading() as session:
+        rows = session.execute(text("SELECT version, path FROM remains")).all()
+    assert [tuple(row) for row in rows] == [(1, "sketch")]
+
+
+@pytest.mark.parametrize("cost", [{"seconds": float("inf")}, {"seconds": torch.ones(1)}])
+def test_what_cannot_be_written_down_is_refused(world: World, cost: dict[str, Any]):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    with pytest.raises(InputError, match="plain finite values"):
+        world.ledger.finish(claim, world.result(claim, cost=cost))

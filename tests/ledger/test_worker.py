@@ -1,0 +1,479 @@
+"""The worker on real federations: from a queued request to a version, its evidence and its certificate."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+
+import pytest
+from ledger_worlds import Ticking
+from worker_worlds import CONFIG, Meddling, Office, failing, samples_of
+
+from fedforget.audit.evidence import read_evidence
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.certificate import read_keys, verify_certificate
+from fedforget.ledger.worker import Worker
+from fedforget.methods import forget
+from fedforget.params import digest
+from fedforget.pipeline import forget_run, train_run
+from fedforget.requests import ErasureRequest
+from fedforget.runs import Run
+
+CLASS = ErasureRequest.of_class(0, 3)
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("worker") / "run"
+    train_run(folder, CONFIG)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in which class 3 of client 0 carries a trigger and a wrong label, so that a memory of it shows."""
+    folder = tmp_path_factory.mktemp("worker") / "poisoned"
+    schedule = replace(CONFIG.schedule, rounds=15)
+    train_run(folder, replace(CONFIG, schedule=schedule, backdoor=Backdoor(CLASS, Trigger(2, margin=0), 7)))
+    return folder
+
+
+@pytest.fixture
+def office(ledger: Ledger, run: Path) -> Office:
+    """A ledger whose federation `digits` serves a request in half a second."""
+    office = Office(ledger, run)
+    office.register()
+    return office
+
+
+def by_hand(office: Office, version: int, request: ErasureRequest, *served: ErasureRequest) -> str:
+    """The digest of what the method makes of a version."""
+    before = office.ledger.load_model(office.ledger.version("digits", version).sha256)
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    return digest(forget(federation, before, request, CONFIG.schedule, "fedaf-c", served=served).state)
+
+
+@contextmanager
+def at_work(worker: Worker) -> Iterator[threading.Thread]:
+    """The worker in a thread, as the console runs it."""
+    stop = threading.Event()
+    thread = threading.Thread(target=worker.run, args=(stop,))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+
+
+def wait_until_done(office: Office, ids: list[str]) -> None:
+    deadline = time.monotonic() + 60
+    while {*office.states(ids)} != {"done"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def evidence_of(office: Office, id: str, tmp_path: Path) -> dict:
+    text = office.ledger.evidence_of(id)
+    assert text is not None
+    path = tmp_path / f"{id}.json"
+    path.write_text(text)
+    return read_evidence(path)
+
+
+def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Path):
+    ledger, id = office.ledger, office.queue(CLASS)
+    assert office.work() == 1
+    request, version = ledger.request(id), ledger.current_version("digits")
+    assert (request.state, request.version, request.worker) == ("done", 2, "first")
+    assert (version.number, version.parent, version.method, version.preset) == (2, 1, "fedaf-c", "default")
+    assert digest(ledger.load_model(version.sha256)) == by_hand(office, 1, CLASS)
+    assert version.accuracy_before is not None
+    assert version.accuracy_after is not None
+    assert version.cost["gradient_evaluations"] > 0
+
+    evidence = evidence_of(office, id, tmp_path)
+    assert evidence["models"]["subject"]["sha256"] == version.sha256
+    assert evidence["models"]["before"]["sha256"] == ledger.version("digits", 1).sha256
+    assert evidence["request"]["requests"] == [CLASS.to_json()]
+    assert evidence["verdict"]["word"] == version.verdict
+    assert evidence["level"] == "alone"
+    report = ledger.report_of(id)
+    assert report is not None
+    assert "class 3 of client 0" in report
+
+    certificate = ledger.certificate_of(id)
+    assert certificate is not None
+    record = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
+    assert record["after"] == {"version": 2, "sha256": version.sha256}
+    assert office.kinds(id) == ["received", "accepted", "queued", "forgetting", "auditing", "done", "certified"]
+    assert [event.actor for event in ledger.events(request=id, kinds=["auditing"])] == ["worker/first"]
+    assert ledger.progress([id])[id].fraction > 0
+    assert ledger.check().problems == ()
+    assert sorted(path.name for path in office.workplace().iterdir()) == [".worker"]
+    assert office.work() == 0
+
+
+def test_requests_follow_each_other_and_know_what_went_before(office: Office, tmp_path: Path):
+    first, second, third = CLASS, samples_of(1, 0), ErasureRequest.of_client(2)
+    ids = [office.queue(target) for target in (first, second, third)]
+    assert office.work() == 3
+    office.served_once(ids)
+    ledger = office.ledger
+    assert [ledger.request(id).version for id in ids] == [2, 3, 4], "in the order they came"
+    assert evidence_of(office, ids[2], tmp_path)["request"]["served"] == [first.to_json(), second.to_json()]
+    made = digest(ledger.load_model(ledger.current_version("digits").sha256))
+    assert made == by_hand(office, 3, third, first, second)
+
+
+def test_what_the_run_forgot_before_it_was_registered_is_known(ledger: Ledger, run: Path, tmp_path: Path):
+    own = tmp_path / "own"
+    copytree(run, own)
+    forget_run(own, [CLASS], "fedaf-c", adopt=True)
+    office = Office(ledger, own)
+    office.register()
+    id = office.queue(samples_of(1, 0))
+    office.work()
+    assert evidence_of(office, id, tmp_path)["request"]["served"] == [CLASS.to_json()]
+
+
+@pytest.mark.parametrize("level", ["alone", "quick"])
+def test_retrain_is_a_method_too(office: Office, level: str):
+    office.register("thorough", method="retrain", audit_level=level)
+    id = office.queue(CLASS, "thorough")
+    office.work()
+    assert office.ledger.request(id).state == "done"
+    assert office.ledger.current_version("thorough").method == "retrain"
+
+
+@pytest.mark.parametrize("level", ["alone", "quick"])
+def test_the_same_target_for_two_subjects(office: Office, level: str, tmp_path: Path):
+    """The second one meets a model that has forgotten it: it is examined again, and has its own certificate."""
+    office.ledger.change_federation("digits", audit_level=level, actor="oscar")
+    ids = [office.queue(CLASS, subject="ann-17"), office.queue(CLASS, subject="ben-3")]
+    assert office.work() == 2
+    office.served_once(ids)
+    two, three = office.ledger.versions("digits")[1:]
+    assert three.sha256 == two.sha256
+    assert (three.method, three.preset) == ("none", "forgotten before")
+    evidence = evidence_of(office, ids[1], tmp_path)
+    assert evidence["request"]["requests"] == [CLASS.to_json()]
+    assert evidence["request"]["served"] == []
+    assert evidence["request"]["samples"] > 0, "the target was looked at"
+    assert "none (forgotten before)" in (office.ledger.report_of(ids[1]) or "")
+
+
+def test_a_part_of_what_was_forgotten_before(office: Office, tmp_path: Path):
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    threes = federation.client(0).samples
+    some = ErasureRequest.of_samples(0, threes.ids[threes.true_labels == 3][:2].tolist())
+    ids = [office.queue(target) for target in (CLASS, samples_of(1, 0), some)]
+    assert office.work() == 3
+    office.served_once(ids)
+    request = evidence_of(office, ids[2], tmp_path)["request"]
+    assert request["requests"] == [CLASS.to_json()], "it is examined with the request that took it along"
+    assert request["served"] == [samples_of(1, 0).to_json()]
+
+
+def test_together(office: Office, tmp_path: Path):
+    """One new version for all, also where one of them is forgotten already and two want the same."""
+    office.register("many", together=4)
+    first = office.queue(CLASS, "many")
+    assert office.work() == 1
+    ids = [
+        office.queue(target, "many")
+        for target in (CLASS, samples_of(1, 0), samples_of(1, 0), ErasureRequest.of_client(2))
+    ]
+    assert office.work() == 4
+    ledger = office.ledger
+    assert [ledger.request(id).version for id in (first, *ids)] == [2, 3, 3, 3, 3]
+    assert len({ledger.request(id).evidence for id in ids}) == 1
+    assert len({ledger.certificate_of(id).sha256 for id in ids}) == 4  # type: ignore[union-attr]
+    request = evidence_of(office, ids[0], tmp_path)["request"]
+    assert request["served"] == []
+    assert len(request["requests"]) == 3
+    before = ledger.load_model(ledger.version("many", 2).sha256)
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    fresh = (samples_of(1, 0), ErasureRequest.of_client(2))
+    made = forget(federation, before, fresh, CONFIG.schedule, "fedaf-c", served=[CLASS])
+    assert digest(ledger.load_model(ledger.version("many", 3).sha256)) == digest(made.state)
+    assert ledger.check().problems == ()
+
+
+def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):
+    """A method that does nothing. An officer rejects it, and publishes it when it is tried again."""
+    office = Office(ledger, poisoned)
+    office.register(method="sga", settings={"lr": 1e-12}, audit_level="quick")
+    id = office.queue(CLASS)
+    assert office.work() == 1
+    request = ledger.request(id)
+    assert (request.state, request.version, request.reason) == ("deciding", None, "The audit says: not forgotten.")
+    assert [version.number for version in ledger.versions("digits")] == [1]
+    assert ledger.report_of(id) is not None
+    assert ledger.certificate_of(id) is None
+    assert office.work() == 0, "nobody serves what waits for an officer"
+
+    assert ledger.decide(id, False, "This forgot nothing.", actor="oscar").version is None
+    assert ledger.request(id).state == "failed"
+    ledger.retry(id, actor="oscar")
+    assert office.work() == 1
+    assert ledger.request(id).state == "deciding"
+    finished = ledger.decide(id, True, "The client agrees.", actor="oscar")
+    assert finished.version is not None
+    assert finished.version.number == 2
+    office.served_once([id])
+
+    ledger.rollback("digits", 1, "It forgot nothing.", actor="oscar")
+    ledger.change_federation("digits", method="retrain", actor="oscar")
+    ledger.retry(id, actor="oscar")
+    assert office.work() == 1
+    assert (ledger.request(id).state, ledger.request(id).version) == ("done", 4)
+    assert ledger.current_version("digits").verdict != "not forgotten"
+    assert ledger.check().problems == ()
+
+
+def test_the_gate_holds_a_loss_of_accuracy(office: Office):
+    office.register("strict", method="sga", preset="plain", settings={"lr": 0.5}, accuracy_limit=0.5)
+    id = office.queue(CLASS, "strict")
+    office.work()
+    request = office.ledger.request(id)
+    assert request.state == "deciding"
+    assert "retained accuracy fell by" in (request.reason or "")
+
+
+def test_what_goes_wrong_is_tried_again_later_each_time(office: Office, clock: Ticking):
+    ledger, id = office.ledger, office.queue(CLASS)
+    away = failing(FedForgetError("Client 2 went away: its node no longer gives Flower a sign of life."))
+    for failures, wait in ((1, 30), (2, 60)):
+        assert office.work(executor=away) == 0
+        request = ledger.request(id)
+        assert (request.state, request.failures, request.attempts) == ("queued", failures, failures)
+        assert (request.reason or "").startswith("Client 2 went away")
+        assert 0 < (request.not_before - clock()).total_seconds() <= wait
+        assert office.work(executor=away) == 0
+        assert ledger.request(id).attempts == failures, "not before its time"
+        clock.go_on(seconds=wait + 1)
+    office.work(executor=away)
+    request = ledger.request(id)
+    assert (request.state, request.failures) == ("failed", 3)
+    clock.go_on(days=1)
+    assert office.work() == 0, "a person must look first"
+    ledger.retry(id, actor="oscar")
+    assert office.work() == 1
+    office.served_once([id])
+
+
+def test_an_unexpected_error_is_a_sentence(office: Office, caplog: pytest.LogCaptureFixture):
+    id = office.queue(CLASS)
+    office.work(executor=failing(RuntimeError("tensors\nof \x1b[31mred")))
+    request = office.ledger.request(id)
+    assert request.state == "queued"
+    assert request.reason == (
+        "Something unexpected went wrong (RuntimeError: tensors of [31mred); the worker's log says where."
+    )
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [InputError("The disk is full; free some."), DivergedError("Method 'x'", "it is inf.")]
+)
+def test_what_cannot_work_fails_at_once(office: Office, error: FedForgetError):
+    id = office.queue(CLASS)
+    office.work(executor=failing(error))
+    request = office.ledger.request(id)
+    assert (request.state, request.reason, request.attempts) == ("failed", str(error), 1)
+
+
+def test_a_method_that_diverges(office: Office):
+    office.register("wild", method="sga", preset="plain", settings={"lr": 1e30})
+    id = office.queue(CLASS, "wild")
+    office.work()
+    request = office.ledger.request(id)
+    assert request.state == "failed"
+    assert "diverged" in (request.reason or "")
+
+
+def test_a_run_folder_that_is_gone(office: Office, tmp_path: Path):
+    office.ledger.change_federation("digits", place=str(tmp_path / "gone"), actor="oscar")
+    id = office.queue(CLASS)
+    office.work()
+    request = office.ledger.request(id)
+    assert request.state == "failed"
+    assert "is not a run folder" in (request.reason or "")
+
+
+def test_one_wrong_request_does_not_spoil_the_others(office: Office, clock: Ticking):
+    """Served together they fail, since one names a sample that is not there; then each goes alone."""
+    office.register("many", together=3)
+    wrong = ErasureRequest.of_samples(0, [1_000_000])
+    ids = [office.queue(target, "many") for target in (CLASS, wrong, samples_of(1, 0))]
+    assert office.work() == 0
+    assert office.states(ids) == ["queued"] * 3
+    clock.go_on(seconds=31)
+    assert office.work() == 2
+    assert office.states(ids) == ["done", "failed", "done"]
+    assert "Sample 1000000 is not among client 0's data" in (office.ledger.request(ids[1]).reason or "")
+
+
+@pytest.mark.parametrize("stage", ["fedaf-c", "auditing", "retrain", "oracles", "examining oracles", "examining"])
+def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
+    """It is given back at once, nothing is counted against it, and what was trained is not trained again."""
+    ledger, stop = office.ledger, threading.Event()
+    office.register("quick", audit_level="quick")
+    id = office.queue(CLASS, "quick")
+    assert Worker(ledger, "stopped", Meddling(stage, stop.set)).run(stop) == 0
+    request = ledger.request(id)
+    assert (request.state, request.failures) == ("queued", 0)
+    trained: list[str] = []
+    watcher = Meddling("", lambda: None, seen=trained)
+    assert Worker(ledger, "second", watcher).run(once=True) == 1
+    assert ledger.request(id).state == "done"
+    assert digest(ledger.load_model(ledger.current_version("quick").sha256)) == by_hand(office, 1, CLASS)
+    assert ("fedaf-c (default)" in trained) == (stage == "fedaf-c"), "once forgotten, it is not forgotten again"
+    if stage.startswith("examining"):
+        assert trained.count("oracles") <= 1, "only to say that all are there"
+
+
+def test_a_worker_that_was_taken_for_dead_throws_its_work_away(office: Office, clock: Ticking):
+    """While it works, its lease ends, and another one serves the request, in a folder of its own."""
+    ledger, id = office.ledger, office.queue(CLASS)
+
+    def meanwhile() -> None:
+        clock.go_on(hours=1)
+        claim = ledger.claim("second")
+        assert claim is not None
+        assert claim.taken_over
+        assert Worker(ledger, "second").serve(claim) is not None
+
+    assert Worker(ledger, "first", Meddling("examining", meanwhile)).run(once=True) == 0
+    office.served_once([id])
+    assert ledger.request(id).worker == "second"
+    assert [path.name for path in sorted(office.workplace().parent.iterdir())] == ["0", "1"]
+    assert office.work() == 0
+    ledger.rollback("digits", 1, "To see that folders of old versions are cleared.", actor="oscar")
+    Worker(ledger, "third").run(once=True)
+    assert [sorted(path.name for path in office.workplace(n).iterdir()) for n in (0, 1)] == [[".worker"]] * 2
+
+
+def test_the_lease_is_renewed_while_it_works(url: str, run: Path, tmp_path: Path):
+    """With a real clock: a request that takes longer than the lease stays its worker's."""
+    with Ledger.open(tmp_path / "home", url) as ledger:
+        office = Office(ledger, run)
+        office.register()
+        id, seen = office.queue(CLASS), []
+
+        def look() -> None:
+            time.sleep(1.5)
+            seen.append(ledger.claim("thief"))
+
+        worker = Worker(ledger, "first", Meddling("auditing", look), lease_seconds=0.6)
+        assert worker.run(once=True) == 1
+        assert seen == [None]
+        office.served_once([id])
+
+
+def test_oracles_serve_again_and_are_destroyed_with_the_version_before(ledger: Ledger, run: Path, clock: Ticking):
+    inside = ledger.home / "runs" / "a"
+    copytree(run, inside)
+    office = Office(ledger, inside)
+    office.register(audit_level="quick", keep_days=7)
+    id = office.queue(CLASS)
+    office.work()
+    first = ledger.version("digits", 1)
+    oracles = sorted((office.workplace() / "oracles").iterdir())
+    times = [path.stat().st_mtime_ns for path in oracles]
+    assert len(oracles) == 2 * 2, "two beside Retrain, each with a note"
+    ledger.rollback("digits", 1, "Once more.", actor="oscar")
+    ledger.retry(id, actor="oscar")
+    office.work()
+    assert [path.stat().st_mtime_ns for path in oracles] == times, "not trained again"
+    clock.go_on(days=8)
+    office.work()
+    assert not any(path.exists() for path in oracles)
+    assert not list(inside.rglob("*.safetensors")), "the run's own checkpoints held the target too"
+    assert not ledger.model_path(first.sha256).exists()
+    said = [json.loads(event.body) for event in ledger.events(kinds=["destroyed"])]
+    kinds = {item["kind"] for body in said for item in body["remains"]}
+    assert kinds == {"oracle", "checkpoint"}
+    assert all(len(item["sha256"]) == 64 for body in said for item in body["remains"])
+    second = office.queue(samples_of(1, 0))
+    office.work()
+    assert ledger.request(second).state == "done", "the run's configuration is all that is needed of it"
+
+
+def test_a_worker_needs_a_key(ledger: Ledger, tmp_path: Path):
+    with pytest.raises(InputError, match="no key to sign with"):
+        Worker(ledger, "first").run(once=True)
+
+
+def test_a_key_that_goes_away_stops_the_worker_and_no_request(office: Office, caplog: pytest.LogCaptureFixture):
+    """It begins nothing that it could not certify, says why, and goes on when the key is back."""
+    ledger = office.ledger
+    (private,) = (path for path in ledger.key_folder.glob("*.pem") if ".public" not in path.name)
+    with at_work(Worker(ledger, "first", poll_seconds=0.05)):
+        ids = [office.queue(CLASS)]
+        wait_until_done(office, ids)
+        private.rename(private.with_suffix(".away"))
+        time.sleep(1.0)
+        ids.append(office.queue(samples_of(1, 0)))
+        time.sleep(0.5)
+        assert ledger.request(ids[1]).attempts == 0
+        private.with_suffix(".away").rename(private)
+        wait_until_done(office, ids)
+    office.served_once(ids)
+    assert "is not there" in caplog.text
+
+
+def test_one_federation_alone(office: Office):
+    office.register("other")
+    ids = [office.queue(CLASS), office.queue(CLASS, "other")]
+    assert office.work(federation="other") == 1
+    assert office.states(ids) == ["queued", "done"]
+
+
+def test_two_workers_on_one_ledger_wait_for_each_other(url: str, run: Path, tmp_path: Path):
+    """Each with its own connection, as two processes have; on SQLite they write in turns."""
+    home = tmp_path / "home"
+    with Ledger.open(home, url) as ledger, Ledger.open(home, url) as another:
+        office = Office(ledger, run)
+        names = ["a", "b", "c"]
+        for name in names:
+            office.register(name)
+        ids = {name: [office.queue(samples_of(0, 3 * n), name) for n in range(2)] for name in names}
+        stop, workers = threading.Event(), [Worker(ledger, "first"), Worker(another, "second")]
+        served: list[int] = []
+        threads = [threading.Thread(target=lambda w=w: served.append(w.run(stop, once=True))) for w in workers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(timeout=120)
+        assert sum(served) == 6
+        for name in names:
+            office.served_once(ids[name], name)
+
+
+def test_a_worker_in_a_thread_serves_what_comes_and_ends_when_told(office: Office):
+    with at_work(Worker(office.ledger, "thread", poll_seconds=0.05)) as thread:
+        ids = [office.queue(CLASS)]
+        wait_until_done(office, ids)
+    assert not thread.is_alive()
+    office.served_once(ids)
+
+
+def test_history_of_the_run_is_used_where_it_is(ledger: Ledger, tmp_path: Path):
+    folder = tmp_path / "kept"
+    train_run(folder, replace(CONFIG, history_interval=1))
+    assert Run(folder).history is not None
+    office = Office(ledger, folder)
+    office.register(method="federaser")
+    id = office.queue(CLASS)
+    office.work()
+    assert ledger.request(id).state == "done", ledger.request(id).reason

@@ -1,0 +1,138 @@
+"""A small ledger with people and a federation in it, a clock that tests turn, and a worker that computes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from sqlalchemy import Connection, create_engine, text
+
+from fedforget.audit.evidence import evidence_record, write_evidence
+from fedforget.audit.verdict import Evidence, Reading, conclude
+from fedforget.ledger import triggers
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.federations import Description
+from fedforget.ledger.results import Result
+from fedforget.ledger.schema import Request
+from fedforget.ledger.versions import Finished
+from fedforget.ledger.work import Claim
+from fedforget.requests import ErasureRequest
+
+DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)})
+READINGS = [
+    Evidence("accuracy", "high", Reading(0.6, 0.2), Reading(66.0, 1.2), tuple(Reading(v, 0.2) for v in (0.4, 0.7))),
+    Evidence("loss", "low", Reading(2.0, 0.1), Reading(0.1, 0.1), tuple(Reading(v, 0.1) for v in (2.1, 1.9)), False),
+]
+"""They say: forgotten."""
+
+
+class Ticking:
+    """A clock that stands at a day in January, a microsecond later at every look, and goes on when told."""
+
+    def __init__(self, now: datetime = datetime(2026, 1, 31, 12, tzinfo=UTC)) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(microseconds=1)
+        return self.now
+
+    def go_on(self, **time: float) -> None:
+        self.now += timedelta(**time)
+
+
+def write_evidence_of(model: str, file: Path, *, forgotten: bool = True) -> Path:
+    """An evidence file that speaks of this model."""
+    readings = list(READINGS)
+    if not forgotten:
+        readings[0] = replace(READINGS[0], subject=Reading(60.0, 0.2))
+    record = evidence_record(
+        request={"requests": [], "samples": 12},
+        run={"dataset": "digits"},
+        models={"subject": {"file": "model.safetensors", "sha256": model}},
+        readings=readings,
+        verdict=conclude(readings, with_oracle=True),
+        pictures={},
+        level="quick",
+    )
+    write_evidence(file, record)
+    return file
+
+
+class World:
+    """`ann` asks, `oscar` is the officer; a federation `digits` of three clients."""
+
+    def __init__(self, ledger: Ledger, clock: Ticking) -> None:
+        self.ledger, self.clock = ledger, clock
+        ledger.make_key()
+        ledger.add_account("ann", "requester")
+        ledger.add_account("oscar", "officer")
+        self.register("digits")
+        self._asked = 0
+
+    def register(self, name: str, **settings: Any) -> None:
+        weights = {"w": torch.full((3,), float(sum(map(ord, name))))}
+        self.ledger.register_federation(name, "local", "/nowhere", DESCRIPTION, weights, **settings)
+
+    def ask(
+        self, target: ErasureRequest | None = None, federation: str = "digits", subject: str | None = None
+    ) -> Request:
+        """A request that is received."""
+        self._asked += 1
+        return self.ledger.submit(
+            federation, target or ErasureRequest.of_class(0, 1), subject=subject or f"case-{self._asked}",
+            ground="objection", asked_by="ann",
+        ).request  # fmt: skip
+
+    def queued(self, **how: Any) -> Request:
+        """A request that waits for a worker."""
+        request = self.ask(**how)
+        self.ledger.accept(request.id, actor="oscar")
+        return self.ledger.queue(request.id, actor="oscar")
+
+    def claim(self, worker: str = "first", **how: Any) -> Claim:
+        claim = self.ledger.claim(worker, **how)
+        assert claim is not None
+        return claim
+
+    def result(self, claim: Claim, *, forgotten: bool = True, fell: float | None = 0.5, **more: Any) -> Result:
+        """What a worker would have computed: the same bits whoever does it."""
+        number = claim.parent.number + int(claim.requests[0].id[:6], 16)
+        model = self.ledger.store_model({"w": torch.full((3,), float(number))})
+        evidence = write_evidence_of(model, self.ledger.home / f"{model[:12]}.json", forgotten=forgotten)
+        after = None if fell is None else 90.0 - fell
+        return Result(model, "fedaf", "recommended", {"epochs": 1}, evidence, 90.0, after, **more)
+
+    def serve(self, worker: str = "first", **how: Any) -> Finished:
+        """Claim and finish the next thing."""
+        claim = self.claim(worker)
+        self.ledger.start_audit(claim)
+        return self.ledger.finish(claim, self.result(claim, **how))
+
+    def served(self, **how: Any) -> Request:
+        """A request that is done."""
+        request = self.queued(**how)
+        self.serve()
+        return self.ledger.request(request.id)
+
+
+@contextmanager
+def stranger(ledger: Ledger) -> Iterator[Connection]:
+    """A connection of somebody else's program: none of our settings, all of the database's own rules."""
+    engine = create_engine(ledger.database.url)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def change(ledger: Ledger, statement: str, **values: Any) -> None:
+    """Do what the rules forbid, as who owns the database can: take them away, change it, put them back."""
+    with ledger.database.changing_schema() as connection:
+        connection.execute(text(statement), values)
+        triggers.create(connection)
