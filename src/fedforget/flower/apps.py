@@ -25,6 +25,7 @@ from fedforget.files import write_json
 from fedforget.flower.client_app import build_client_app, client_number
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.settings import AppSettings
+from fedforget.flower.worker import serve_for_worker, telling_worker
 from fedforget.params import digest
 from fedforget.pipeline import forget_run, result_folders, train_run
 from fedforget.requests import ErasureRequest
@@ -79,6 +80,8 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     begun = (out / "run.json").exists()
     if begun and Run(out).config != config:
         raise InputError(f"Run folder {out} holds another run; choose another out.")
+    if (out / "job.json").exists():
+        return serve_for_worker(out, federation)
     run = train_run(out, None if begun else config, federation=federation)
     summary: dict[str, Any] = {"rounds": run.rounds_done, "trained": digest(run.load_model()), "forgotten": {}}
     if settings.request is not None:
@@ -117,4 +120,6 @@ server_app = ServerApp()
 
 @server_app.main()
 def main(grid: Grid, context: Context) -> None:
-    serve(grid, AppSettings.read(context.run_config))
+    settings = AppSettings.read(context.run_config)
+    with telling_worker(settings.out):
+        serve(grid, settings)

@@ -1,0 +1,152 @@
+"""Serve a job: forget, and audit, as `fedforget forget` and `fedforget audit` do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from fedforget.auditing import audit_run
+from fedforget.errors import InputError
+from fedforget.federation.cost import Cost
+from fedforget.federation.local import Federation, TargetSize
+from fedforget.federation.tasks import Reply, Task
+from fedforget.files import write_bytes, writing
+from fedforget.jobs import Job, Outcome, each_once, requests_of
+from fedforget.pipeline import Progress, branch_folder, branch_off
+from fedforget.requests import ErasureRequest, describe_requests
+from fedforget.runs import Run, Trunk, load_model, read_sealed, write_sealed
+
+NOTHING = ("none", "forgotten before")
+"""The method and preset where there was nothing left to forget."""
+
+
+def serve_job(folder: Path, federation: Federation, progress: Progress, auditing: Callable[[], None]) -> Outcome:
+    """Forget and audit; `auditing` is called in between. A job that is done already is not done again."""
+    job, run = Job.read(folder), Run(folder)
+    if job is None:
+        raise InputError(f"{folder} holds no job of a worker, or it was changed.")
+    done = Outcome.read(folder, job)
+    if done is not None:
+        auditing()
+        return done
+    fresh, known = _split(federation, job)
+    result = None
+    if fresh:
+        branch = branch_folder(run, fresh, job.method, job.preset)
+        result = _result_in(branch, run.trunk)
+        if result is None:
+            branch_off(run, run.trunk, federation, fresh, job.method, job.preset, progress, job.settings)
+            result = _result_in(branch, run.trunk)
+    audited = fresh
+    if known:
+        audited = each_once((*fresh, *known))
+        result = _also_about(run, result, audited, [request for request in job.served if request not in known])
+    assert result is not None, "a job has at least one request"
+    auditing()
+    # Retrain is the first of the oracles: there it would be judged against itself.
+    level = "alone" if result["method"] == "retrain" else job.level
+    audit = audit_run(folder, audited, level=level, progress=progress, federation=federation)
+    rows = {(row["method"], row["preset"]): row for row in audit["rows"]}
+    row, before = rows[result["method"], result["preset"]], rows["before", None]
+    model = branch_folder(run, audited, result["method"], result["preset"]) / "model.safetensors"
+    outcome = Outcome(
+        job.id, result["method"], result["preset"], result["settings"], result["sha256"],
+        model.relative_to(folder).as_posix(), row["evidence"]["file"], "report.html",
+        before["retained_acc"], row["retained_acc"], result["cost"],
+    )  # fmt: skip
+    write_sealed(folder / "outcome.json", vars(outcome))
+    return outcome
+
+
+def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...], tuple[ErasureRequest, ...]]:
+    """(what is left to forget, the served requests that have the rest). A request whose whole target went before needs
+    no method any more; it is audited with those that took it."""
+
+    def size(requests: Sequence[ErasureRequest]) -> int:
+        return sum(part.target for part in federation.check(requests).values()) if requests else 0
+
+    fresh: list[ErasureRequest] = []
+    known: list[ErasureRequest] = []
+    for request in job.requests:
+        served = [other for other in job.served if other.client == request.client]
+        if request in served:
+            known.append(request)
+        elif served and size((*served, request)) == size(served):
+            whole = size((request,))
+            known += [other for other in served if size((other, request)) < size((other,)) + whole]
+        else:
+            fresh.append(request)
+    return tuple(fresh), each_once(known)
+
+
+def _result_in(folder: Path, trunk: Trunk) -> dict[str, Any] | None:
+    """A finished result; one that is not whole, that diverged, or that began elsewhere, counts as not there."""
+    try:
+        result = read_sealed(folder / "result.json")
+        load_model(folder / "model.safetensors", result["sha256"])
+    except (InputError, ValueError, KeyError, OSError):
+        return None
+    return result if result["before"] == trunk.to_json() else None
+
+
+def _also_about(
+    run: Run,
+    result: Mapping[str, Any] | None,
+    audited: tuple[ErasureRequest, ...],
+    served: Sequence[ErasureRequest],
+) -> dict[str, Any]:
+    """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
+    nothing was left to forget, the run's own as it is."""
+    trunk = run.trunk
+    before = Trunk(trunk.model, trunk.sha256, tuple(served))
+    note = "The version before had forgotten some of this already; that part is examined again."
+    if result is None:
+        note = "The version before had forgotten all of this already; its model stays as it is, and is examined again."
+        method, preset = NOTHING
+        result = {
+            "method": method, "preset": preset, "settings": {}, "cost": Cost().to_json(), "curves": {}, "notes": [],
+            "sha256": trunk.sha256,
+        }  # fmt: skip
+        source = run.folder / trunk.model
+    else:
+        asked = requests_of(result["requests"])
+        source = branch_folder(run, asked, result["method"], result["preset"]) / "model.safetensors"
+    values = {
+        **result,
+        "requests": [request.to_json() for request in audited],
+        "target": describe_requests(audited),
+        "before": before.to_json(),
+        "notes": [*result["notes"], note],
+    }
+    folder = branch_folder(run, audited, values["method"], values["preset"])
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / "model.safetensors", source.read_bytes())
+    write_sealed(folder / "result.json", values)
+    return values
+
+
+class Attentive:
+    """A federation that asks, at every reply, whether the work is still wanted."""
+
+    def __init__(self, federation: Federation, check: Callable[[], None]) -> None:
+        self._federation, self._check = federation, check
+        self.model, self.classes = federation.model, federation.classes
+        self.normalisation, self.device = federation.normalisation, federation.device
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self._federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        self._check()
+        return self._federation.check(requests)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        self._check()
+        for reply in self._federation.ask(task, state, to):
+            self._check()
+            yield reply
