@@ -149,9 +149,11 @@ main()
 
 LAYERS: dict[str, int] = {
     "errors": 0, "seeds": 1, "files": 1, "params": 2, "requests": 2, "models": 2, "data": 2,
-    "federation": 3, "methods": 4, "audit": 5, "experiments": 6, "ledger": 6,
-    "report": 7, "runs": 7, "oracle_cache": 7, "report_evidence": 7, "console": 8, "pipeline": 8, "auditing": 8,
-    "demo": 8, "flower": 9, "cli": 9, "cli_reproduce": 9, "cli_verify": 9,
+    "federation": 3, "methods": 4, "audit": 5, "experiments": 6,
+    "report": 7, "runs": 7, "oracle_cache": 7, "report_evidence": 7, "report_plots": 7,
+    "pipeline": 8, "auditing": 8, "demo": 8, "jobs": 8, "serving": 8,
+    "flower": 9, "ledger": 10, "console": 11, "cli": 12, "cli_reproduce": 12, "cli_verify": 12, "cli_ledger": 12,
+    "cli_request": 12, "cli_work": 12, "cli_serve": 12,
 }  # fmt: skip
 
 

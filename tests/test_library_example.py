@@ -31,8 +31,8 @@ def test_the_example_runs_and_shows_the_forgetting(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    *defaults, _ = Schedule.__init__.__defaults__  # one thread, since a busy machine makes more of them slow
-    monkeypatch.setattr(Schedule.__init__, "__defaults__", (*defaults, 1))
+    *others, _, decay = Schedule.__init__.__defaults__  # one thread, since a busy machine makes more of them slow
+    monkeypatch.setattr(Schedule.__init__, "__defaults__", (*others, 1, decay))
     assert Schedule().threads == 1
     threads = torch.get_num_threads()
     namespace: dict[str, object] = {"__name__": "example"}

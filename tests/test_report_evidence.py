@@ -68,7 +68,8 @@ def model_pictures(known: float) -> dict[str, Any]:
         "relearning": {"steps": steps, "accuracy": accuracy, "loss": [1.0] * 11, "target": 30, "evidence": 30},
         "comes back": {
             "rounds": [0, 1, 3, 5], "bd_acc": [100 * known, 50.0, 40.0, 30.0], "true_acc": [1.0] * 4,
-            "target_loss": [1.0] * 4, "memory_gap": [None, 1.0, 2.0, 20 * known], "auc": [None, 0.5, 0.5, 0.5 + known / 2],
+            "target_loss": [1.0] * 4, "memory_gap": [None, 1.0, 2.0, 20 * known],
+            "auc": [None, 0.5, 0.5, 0.5 + known / 2],
         },
     }  # fmt: skip
 

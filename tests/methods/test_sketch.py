@@ -63,8 +63,9 @@ def identity(features: Tensor) -> Tensor:
     return features
 
 
-def assert_same_rows(got: Tensor, expected: Tensor, j: Tensor, precision: float = 1e-5) -> None:
-    """Equal up to float32's rounding of sums of rows of J: entries may cancel, so the scale is that of the rows."""
+def assert_same_rows(got: Tensor, expected: Tensor, j: Tensor, precision: float = 2e-5) -> None:
+    """Equal up to float32's rounding of sums of rows of J: entries may cancel, so the scale is that of the rows; and
+    where a prediction is sure, 1 - p cancels too."""
     scale = 0.1 + float(j.abs().sum(dim=0).max())
     assert got.shape == expected.shape
     assert float((got.double() - expected).abs().max()) <= precision * scale
