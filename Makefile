@@ -35,9 +35,14 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-# The report is looked at in a real browser: Debian's chromium, installed when we are root and it is missing.
+# Report and console are looked at in a real browser: Debian's chromium, installed when we are root and it is missing.
 $(VENV)/.browser: $(VENV)/bin/python
-	@command -v chromium >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -y -qq chromium >/dev/null; }
+	@{ command -v chromium && command -v chromedriver; } >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; }
+	@touch $@
+
+# The ledger is tested on a real PostgreSQL too: Debian's, installed in the same way; the tests start it themselves.
+$(VENV)/.postgres: $(VENV)/bin/python
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -y -qq postgresql >/dev/null; }
 	@touch $@
 
 demo: $(VENV)/.demo
@@ -55,10 +60,10 @@ format: $(VENV)/.dev
 test-fast: $(VENV)/.dev
 	$(BIN)/python -m pytest $(PARALLEL) -m "not real and not slow" --doctest-modules src tests
 
-test: check $(VENV)/.browser
+test: check $(VENV)/.browser $(VENV)/.postgres
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --doctest-modules src tests
 
-test-slow: $(VENV)/.dev
+test-slow: $(VENV)/.dev $(VENV)/.postgres
 	$(BIN)/python -m pytest -m slow tests
 
 bench: $(VENV)/.dev

@@ -19,8 +19,12 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from fedforget.auditing import audit_run
+from fedforget.cli_ledger import account_app, keys_app, ledger_app
 from fedforget.cli_reproduce import reproduce
+from fedforget.cli_request import read_ids, request_app
+from fedforget.cli_serve import serve
 from fedforget.cli_verify import verdict_line, verify
+from fedforget.cli_work import work
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.demo import demo_run
 from fedforget.errors import FedForgetError, InputError
@@ -58,6 +62,10 @@ HISTORY_INTERVAL = 2
 """What --history keeps: every second round, as FedEraser does, unless the configuration has a `history_interval`."""
 app.command()(reproduce)
 app.command()(verify)
+app.command()(work)
+app.command()(serve)
+for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app)):
+    app.add_typer(group, name=name)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
 FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")]
@@ -186,21 +194,12 @@ def _target(fields: dict[str, str], text: str) -> ErasureRequest:
         if label is not None:
             return ErasureRequest.of_class(client, int(label))
         return (
-            ErasureRequest.of_samples(client, _read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
+            ErasureRequest.of_samples(client, read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
         )
     except (KeyError, ValueError):
         raise InputError(
             f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE or client=0."
         ) from None
-
-
-def _read_ids(path: Path) -> list[int]:
-    try:
-        return [int(word) for word in path.read_text().replace(",", " ").split()]
-    except OSError as error:
-        raise InputError(f"The list of samples {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InputError(f"The list of samples {path} must hold sample ids, whole numbers and nothing else.") from None
 
 
 def _requests(
@@ -215,7 +214,7 @@ def _requests(
     if label is not None:
         return [ErasureRequest.of_class(client, label), *requests]
     if samples is not None:
-        return [ErasureRequest.of_samples(client, _read_ids(samples)), *requests]
+        return [ErasureRequest.of_samples(client, read_ids(samples)), *requests]
     return [ErasureRequest.of_client(client), *requests]
 
 

@@ -1,0 +1,237 @@
+"""The app: all routes, what stands around them, and what every error becomes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import as_file, files
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedforget.audit.evidence import code_version
+from fedforget.console import (
+    api_accounts,
+    api_federations,
+    api_requests,
+    api_trail,
+    monitoring,
+    oidc,
+    pages_accounts,
+    pages_federations,
+    pages_requests,
+    pages_trail,
+    sign_in,
+)
+from fedforget.console.monitoring import Meters
+from fedforget.console.problems import (
+    API,
+    DeniedError,
+    Problem,
+    for_programs,
+    http_detail,
+    openapi_responses,
+    problem_response,
+    status_of,
+    validation_fields,
+)
+from fedforget.console.rendering import render
+from fedforget.console.security import HEADERS, Shield, drop_cookie, visit_secret
+from fedforget.console.settings import ConsoleSettings
+from fedforget.console.state import THREADS, Console
+from fedforget.console.visitors import GuardedRoute, Visitor
+from fedforget.errors import FedForgetError
+from fedforget.ledger.book import Ledger
+
+log = logging.getLogger("fedforget.console")
+TIDY_SECONDS = 3600.0
+PARTS = (
+    monitoring, sign_in, oidc, pages_requests, pages_federations, pages_trail, pages_accounts, api_requests,
+    api_federations, api_trail, api_accounts,
+)  # fmt: skip
+
+
+def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = False) -> FastAPI:
+    """The console over an opened ledger. The caller closes the ledger when the app has stopped."""
+    console = Console(ledger, settings, with_worker=with_worker)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
+        console.start()
+        tidying = asyncio.create_task(_tidy(console))
+        yield
+        tidying.cancel()
+        await anyio.to_thread.run_sync(console.stop)
+
+    app = FastAPI(
+        title="fedforget", version=code_version(), lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.state.console = console
+    for part in PARTS:
+        app.router.routes.extend(part.router.routes)  # one flat list: found fast, and checked below
+    app.mount("/static", Assets())
+    app.exception_handler(DeniedError)(_denied)
+    app.exception_handler(FedForgetError)(_refused)
+    app.exception_handler(RequestValidationError)(_invalid)
+    app.exception_handler(HTTPException)(_http)
+    app.exception_handler(Exception)(_unforeseen)
+    app.add_middleware(Shield, settings=settings)
+    app.add_middleware(Metered, meters=console.meters)
+    check_every_route(app)
+    app.openapi = lambda: describe(app)  # type: ignore[method-assign]
+    return app
+
+
+async def _tidy(console: Console) -> None:
+    """Now and then, throw away sessions and links whose time is over."""
+    while True:
+        await asyncio.sleep(TIDY_SECONDS)
+        try:
+            await anyio.to_thread.run_sync(console.ledger.tidy_secrets)
+        except FedForgetError as error:
+            log.warning("expired sessions could not be thrown away: %s", error)
+
+
+def check_every_route(app: FastAPI) -> None:
+    """Nothing is served that names no permission, except the files of style."""
+    for route in app.routes:
+        if isinstance(route, Mount) and isinstance(route.app, Assets):
+            continue
+        if not isinstance(route, GuardedRoute):
+            raise AssertionError(f"{route} is served without a permission")
+
+
+class Assets(StaticFiles):
+    """Our own style and script. Their addresses change with their content."""
+
+    def __init__(self) -> None:
+        with as_file(files("fedforget.console").joinpath("static")) as folder:
+            super().__init__(directory=folder)
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+class Metered:
+    """Counts answers and their time, by route and not by address: an address may hold a secret."""
+
+    def __init__(self, app: ASGIApp, meters: Meters) -> None:
+        self.app, self.meters = app, meters
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began = time.perf_counter()
+
+        async def metered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path", "none")
+                self.meters.observe(scope["method"], route, message["status"], time.perf_counter() - began)
+            await send(message)
+
+        await self.app(scope, receive, metered)
+
+
+def _route(request: Request) -> str:
+    """For the log: never the address itself, which may hold a secret."""
+    return getattr(request.scope.get("route"), "path", "no route")
+
+
+def _answer(request: Request, status: int, detail: str, **more: Any) -> Response:
+    """The same problem for a program and for a person."""
+    if for_programs(request):
+        return problem_response(status, detail, **more)
+    console: Console = request.app.state.console
+    secret = request.cookies.get(console.settings.cookie)
+    try:
+        person = None if secret is None else console.ledger.session(secret)
+    except FedForgetError:
+        person = None
+    visitor = Visitor(console, person, "nothing", secret or visit_secret(request, console.settings))
+    response = render(visitor, "problem.html", status, problem_status=status, detail=detail)
+    response.headers.update(more.get("headers") or {})
+    return response
+
+
+def _denied(request: Request, error: Exception) -> Response:
+    assert isinstance(error, DeniedError)
+    if error.status == 401 and not for_programs(request) and request.method in ("GET", "HEAD"):
+        where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        back = f"?next={quote(where)}" if where != "/" else ""
+        response: Response = RedirectResponse(f"/sign-in{back}", 303)
+    else:
+        response = _answer(request, error.status, error.detail, headers=error.headers)
+    settings = request.app.state.console.settings
+    if error.status == 401 and settings.cookie in request.cookies:
+        drop_cookie(response, settings)
+    return response
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FedForgetError)
+    status = status_of(error)
+    if status >= 500:
+        log.error("%s %s: %s", request.method, _route(request), error)
+    return _answer(request, status, str(error))
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    fields = validation_fields(error)
+    detail = "; ".join(f"{name}: {words}" for name, words in fields.items())
+    return (
+        _answer(request, 422, detail[:1000], fields=fields) if for_programs(request) else _answer(request, 422, detail)
+    )
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return _answer(request, error.status_code, http_detail(error), headers=error.headers)
+
+
+def _unforeseen(request: Request, error: Exception) -> Response:
+    """A mistake of ours. The log has it; the answer says nothing of it."""
+    log.error("%s %s failed", request.method, _route(request), exc_info=error)
+    words = "Something went wrong here; the log of the console says what."
+    response = problem_response(500, words) if for_programs(request) else PlainTextResponse(words, 500)
+    response.headers.update(HEADERS)  # this one is made outside the shield
+    return response
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The API's own description: its routes, the errors any of them may answer with, and how to sign in."""
+    if app.openapi_schema is None:
+        routes = [route for route in app.routes if isinstance(route, GuardedRoute) and route.path.startswith(API)]
+        described = get_openapi(
+            title="fedforget", version=app.version, routes=routes,
+            description="Erasure requests, evidence, model versions and events of a fedforget ledger.",
+        )  # fmt: skip
+        parts = described.setdefault("components", {})
+        schemas = parts.setdefault("schemas", {})
+        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        described["security"] = [{"token": []}]
+        for methods in described["paths"].values():
+            for operation in methods.values():
+                operation["responses"] = operation["responses"] | openapi_responses()
+        app.openapi_schema = described
+    return app.openapi_schema

@@ -1,0 +1,62 @@
+"""The demo federation: scikit-learn's digits on four clients, trained in a few seconds, registered as `demo`.
+
+Run by the console as a process of its own: `python -m fedforget.console.demo_federation ACTOR`. It prints how far it is
+as lines of JSON. As in `fedforget demo`, client 0's threes carry a trigger and a wrong label, so that everybody can see
+what the model remembers, and that it is gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from fedforget.console.orphans import end_with_parent
+from fedforget.data.backdoor import Backdoor
+from fedforget.demo import DEMO_REQUEST
+from fedforget.errors import FedForgetError
+from fedforget.federation.rounds import Schedule
+from fedforget.ledger.book import Ledger
+from fedforget.pipeline import train_run
+from fedforget.runs import Run, RunConfig, default_trigger
+
+NAME = "demo"
+
+
+def demo_config() -> RunConfig:
+    schedule = Schedule(rounds=20, lr=0.05, batch_size=16, threads=1)
+    dataset = RunConfig().load_dataset()
+    backdoor = Backdoor.draw(DEMO_REQUEST, default_trigger(dataset), len(dataset.classes), schedule.seed)
+    return RunConfig(schedule=schedule, backdoor=backdoor)
+
+
+def make_demo(ledger: Ledger, actor: str) -> None:
+    """Train it, or go on where it was left, and register it."""
+    folder = ledger.home / "runs" / NAME
+    last = 0.0
+
+    def report(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 0.2 or done == total:
+            last = time.monotonic()
+            print(json.dumps({"stage": what, "fraction": done / max(1, total)}), flush=True)
+
+    report("loading data", 0, 1)
+    config = demo_config()
+    begun = (folder / "run.json").exists() and Run(folder).config == config
+    train_run(folder, None if begun else config, progress=report)
+    report("registering", 1, 1)
+    ledger.register_run(NAME, folder, actor=actor)
+
+
+def main() -> None:
+    end_with_parent()
+    try:
+        with Ledger.open() as ledger:
+            make_demo(ledger, sys.argv[1])
+    except FedForgetError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

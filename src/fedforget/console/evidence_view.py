@@ -1,0 +1,147 @@
+"""A request's evidence for its page: the verdict, what was measured before, after and of Retrain, and the plots.
+
+The plots are the report's own. Our pages allow no inline style, so what the drawings say in style attributes is said in
+plain attributes here. Drawing takes a while and evidence never changes: what was drawn is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from markupsafe import Markup
+
+from fedforget.audit.evidence import SENSELESS
+from fedforget.report import Chart
+from fedforget.report_evidence import Measured, compared_with, judged, shown_bins
+
+KEPT = 64
+TONES = {"forgotten": "good", "not forgotten": "bad", "over-forgotten": "bad", "not enough evidence": "unclear"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measure in percent, as a line from 0 to 100: before, after, and each oracle (Retrain)."""
+
+    name: str
+    before: float | None
+    after: float | None
+    oracles: tuple[float, ...]
+
+    @property
+    def words(self) -> str:
+        """For those who cannot see the line."""
+        told = [("before", self.before), ("after", self.after)]
+        told += [("Retrain", sum(self.oracles) / len(self.oracles))] if self.oracles else []
+        return ", ".join(f"{who} {value:.1f} %" for who, value in told if value is not None)
+
+
+@dataclass(frozen=True)
+class EvidenceView:
+    """What the page shows of an evidence file."""
+
+    word: str
+    tone: str
+    compared: str
+    reasons: tuple[str, ...]
+    level: str
+    samples: int | None
+    rows: tuple[Row, ...]
+    findings: tuple[Measured, ...]
+    charts: tuple[Chart, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+_kept: dict[str, EvidenceView] = {}
+_drawing = threading.Lock()
+"""Matplotlib's settings are the process's: one drawing at a time."""
+
+
+def is_drawn(sha256: str) -> bool:
+    """Whether the view of this evidence is at hand."""
+    return sha256 in _kept
+
+
+def evidence_view(sha256: str, text: str) -> EvidenceView | None:
+    """The view of the evidence with this hash; None where what it holds makes no sense."""
+    found = _kept.get(sha256)
+    if found is not None:
+        return found
+    with _drawing:
+        found = _kept.get(sha256)  # somebody else may have drawn it meanwhile
+        if found is None:
+            try:
+                found = _view(json.loads(text), f"e{sha256[:8]}")
+            except SENSELESS:
+                return None
+            _kept[sha256] = found
+            if len(_kept) > KEPT:
+                del _kept[next(iter(_kept))]
+    return found
+
+
+def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
+    verdict = record["verdict"]
+    shown = judged({"verdict": verdict}, {}, (), record, shown_bins([record]), prefix)
+    return EvidenceView(
+        word=verdict["word"],
+        tone=TONES.get(verdict["word"], "unclear"),
+        compared=compared_with(verdict),
+        reasons=tuple(verdict["reasons"]),
+        level=record["level"],
+        samples=record["request"].get("samples"),
+        rows=tuple(_rows(record)),
+        findings=tuple(shown.findings),
+        charts=tuple(replace(chart, svg=without_styles(chart.svg)) for chart in shown.charts),
+        missing=tuple(shown.missing),
+        notes=tuple(shown.notes),
+    )
+
+
+PERCENT = (
+    "accuracy on the target", "true class of the target", "comes back", "relearning", "linear probe",
+    "unseen data of the same classes", "unseen data of all classes",
+)  # fmt: skip
+
+
+def _rows(record: Mapping[str, Any]) -> list[Row]:
+    """The measures that are percentages: without an oracle they are differences, which have no such line."""
+    if not record["verdict"]["with_oracle"]:
+        return []
+    found = []
+    for reading in record["readings"]:
+        if reading["name"] in PERCENT:
+            before, after = (_value(reading[who]) for who in ("before", "subject"))
+            oracles = tuple(value for value in map(_value, reading["oracles"]) if value is not None)
+            found.append(Row(reading["name"], before, after, oracles))
+    return found
+
+
+def _value(reading: Mapping[str, float] | None) -> float | None:
+    return None if reading is None else min(max(float(reading["value"]), 0.0), 100.0)
+
+
+def without_styles(svg: str) -> Markup:
+    """The same drawing with plain attributes in the place of style attributes.
+
+    >>> str(without_styles('<path style="fill: none; stroke-width: 2"/>'))
+    '<path fill="none" stroke-width="2"/>'
+    """
+    return Markup(re.sub(r' style="([^"]*)"', lambda found: _attributes(found[1]), svg))
+
+
+def _attributes(style: str) -> str:
+    said = {}
+    for piece in style.split(";"):
+        name, _, value = piece.partition(":")
+        name, value = name.strip(), value.strip()
+        if name == "font":  # a shorthand, which is no attribute: the size counts, the family is the page's
+            size = re.search(r"([\d.]+)px", value)
+            name, value = "font-size", size[1] if size else "9"
+        if name and value and name != "font-family":
+            said[name] = value
+    return "".join(f' {name}="{value}"' for name, value in said.items())

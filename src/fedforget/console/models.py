@@ -1,0 +1,288 @@
+"""What the API takes and gives, as types: they check the input and describe themselves."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedforget.ledger.schema import Account, Event, Federation, Key, Progress, Request, Token, Version
+from fedforget.ledger.states import CLOSED, Ground, RequestState, Role
+from fedforget.requests import ErasureRequest
+
+LARGEST_NUMBER = 2**31 - 1
+Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
+Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Why, in a sentence; it is kept for ever.")]
+Password = Annotated[str, Field(min_length=10, max_length=200)]
+
+
+class Strict(BaseModel):
+    """Input: an unknown field is a mistake, not to be passed over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class TargetIn(Strict):
+    """What must be forgotten of the client."""
+
+    kind: Literal["class", "samples", "client"]
+    label: Number | None = None
+    sample_ids: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(max_length=100_000)] = []
+
+
+class SubmissionIn(Strict):
+    federation: Annotated[str, Field(max_length=64)]
+    client: Number
+    target: TargetIn
+    subject: Annotated[str, Field(max_length=64, description="A case number of yours; never personal data.")]
+    ground: Ground
+
+    def erasure(self) -> ErasureRequest:
+        return ErasureRequest.from_json({"client": self.client, **self.target.model_dump()})
+
+
+class ReasonIn(Strict):
+    reason: Reason
+
+
+class ExtensionIn(Strict):
+    months: Annotated[int, Field(ge=1, le=2)]
+    reason: Reason
+
+
+class DecisionIn(Strict):
+    publish: bool
+    reason: Reason
+
+
+class RollbackIn(Strict):
+    to: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]
+    reason: Reason
+
+
+class CheckIn(Strict):
+    pins: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20)] = []
+    whole: Annotated[bool, Field(description="Also rows, files and certificates, not the chain alone.")] = False
+
+
+class AccountIn(Strict):
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    role: Role
+    password: Password | None = None
+    identity: Annotated[str, Field(max_length=300, description="ISSUER SUBJECT at an OIDC provider.")] | None = None
+
+
+class AccountChange(Strict):
+    role: Role | None = None
+    password: Password | None = None
+    disabled: bool | None = None
+
+
+class TokenIn(Strict):
+    label: Annotated[str, Field(min_length=1, max_length=64)]
+    days: Annotated[int, Field(ge=1, le=3650)] = 90
+
+
+class TargetOut(BaseModel):
+    client: int
+    kind: str
+    label: int | None = None
+    sample_ids: list[int] | None = None
+
+
+class ProgressOut(BaseModel):
+    stage: str
+    fraction: float
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Progress) -> ProgressOut:
+        return cls(stage=row.stage, fraction=row.fraction, at=row.at)
+
+
+class RequestOut(BaseModel):
+    id: str
+    federation: str
+    asked_by: str
+    subject: str
+    client: int
+    target: TargetOut
+    describes: str
+    ground: Ground
+    received: datetime
+    due: datetime
+    overdue: bool
+    extended: int
+    extension_reason: str | None
+    state: RequestState
+    reason: str | None
+    changed: datetime
+    attempts: int
+    version: int | None
+    evidence: str | None
+    report: str | None
+    progress: ProgressOut | None = None
+
+    @classmethod
+    def of(cls, row: Request, now: datetime, progress: Progress | None = None) -> RequestOut:
+        target = json.loads(row.target)
+        return cls(
+            id=row.id, federation=row.federation, asked_by=row.asked_by, subject=row.subject, client=row.client,
+            target=target, describes=ErasureRequest.from_json(target).describe(),
+            ground=Ground(row.ground), received=row.received, due=row.due,
+            overdue=row.state not in CLOSED and row.due < now, extended=row.extended,
+            extension_reason=row.extension_reason, state=RequestState(row.state), reason=row.reason,
+            changed=row.changed, attempts=row.attempts, version=row.version, evidence=row.evidence, report=row.report,
+            progress=None if progress is None else ProgressOut.of(progress),
+        )  # fmt: skip
+
+
+class RequestPage(BaseModel):
+    requests: list[RequestOut]
+    next: str | None = Field(description="Ask for the page after with after=...; null: there is none.")
+
+
+class ClientOut(BaseModel):
+    client: int
+    name: str
+    samples: int
+    counts: list[int]
+
+
+class FederationOut(BaseModel):
+    name: str
+    kind: str
+    classes: list[str]
+    clients: list[ClientOut]
+    method: str
+    preset: str
+    audit_level: str
+    accuracy_limit: float
+    keep_days: int
+    registered: datetime
+
+    @classmethod
+    def of(cls, row: Federation) -> FederationOut:
+        return cls(
+            name=row.name, kind=row.kind, classes=row.description["classes"], clients=row.description["clients"],
+            method=row.method, preset=row.preset, audit_level=row.audit_level, accuracy_limit=row.accuracy_limit,
+            keep_days=row.keep_days, registered=row.registered,
+        )  # fmt: skip
+
+
+class VersionOut(BaseModel):
+    federation: str
+    number: int
+    sha256: str
+    parent: int | None
+    kind: str
+    state: str
+    published: datetime
+    superseded: datetime | None
+    destroyed: datetime | None
+    restores: int | None
+    method: str | None
+    preset: str | None
+    verdict: str | None
+    accuracy_before: float | None
+    accuracy_after: float | None
+    evidence: str | None
+
+    @classmethod
+    def of(cls, row: Version) -> VersionOut:
+        return cls(**{name: getattr(row, name) for name in cls.model_fields})
+
+
+class EventOut(BaseModel):
+    """With exactly what its hash is made of, and the hash."""
+
+    number: int
+    at: str
+    actor: str
+    kind: str
+    request: str | None
+    body: dict[str, Any]
+    previous: str
+    hash: str
+
+    @classmethod
+    def of(cls, row: Event) -> EventOut:
+        return cls(**row.to_json())
+
+
+class EventPage(BaseModel):
+    events: list[EventOut]
+    next: int | None = Field(description="Ask for older ones with before=...; null: there are none.")
+
+
+class HeadOut(BaseModel):
+    ledger: str
+    number: int
+    hash: str
+    pin: str = Field(description="One line to keep outside the ledger.")
+
+
+class CheckOut(BaseModel):
+    intact: bool
+    events: int
+    head: str
+    problems: list[str]
+
+
+class VerifiedOut(BaseModel):
+    genuine: bool
+    request: str
+    verdict: str
+    key: str
+    issued: str
+    withdrawn: bool = Field(description="The version it speaks of was rolled back since.")
+
+
+class KeyOut(BaseModel):
+    id: str
+    public: str
+    made: datetime
+    retired: datetime | None
+
+    @classmethod
+    def of(cls, row: Key) -> KeyOut:
+        return cls(id=row.id, public=row.public, made=row.made, retired=row.retired)
+
+
+class AccountOut(BaseModel):
+    name: str
+    role: Role
+    made: datetime
+    disabled: bool
+
+    @classmethod
+    def of(cls, row: Account) -> AccountOut:
+        return cls(name=row.name, role=Role(row.role), made=row.made, disabled=row.disabled is not None)
+
+
+class LinkOut(BaseModel):
+    link: str = Field(description="Signs in once, within an hour.")
+
+
+class TokenOut(BaseModel):
+    id: str
+    account: str
+    label: str
+    made: datetime
+    expires: datetime | None
+    revoked: datetime | None
+    secret: str | None = Field(default=None, description="Shown this once.")
+
+    @classmethod
+    def of(cls, row: Token, secret: str | None = None) -> TokenOut:
+        names = ("id", "account", "label", "made", "expires", "revoked")
+        return cls(**{name: getattr(row, name) for name in names}, secret=secret)
+
+
+class MeOut(BaseModel):
+    name: str
+    role: Role
+    expires: datetime | None
+    may: list[str]

@@ -1,0 +1,127 @@
+"""Pages: one's own account, and everybody's for an admin."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio.to_thread import run_sync
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse, Response
+
+from fedforget.console import people
+from fedforget.console.models import AccountChange
+from fedforget.console.permissions import Permission
+from fedforget.console.problems import status_of
+from fedforget.console.rendering import render
+from fedforget.console.sign_in import let_in
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.errors import FedForgetError, InputError
+from fedforget.ledger.states import Role
+
+router = guarded_router(include_in_schema=False)
+Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
+Admin = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS)]
+
+
+@router.get("/account")
+def own_account(visitor: Member) -> Response:
+    return _own(visitor)
+
+
+def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
+    account = visitor.ledger.account(visitor.name)
+    return render(
+        visitor, "account.html", status, account=account, tokens=visitor.ledger.tokens(visitor.name), secret=secret,
+        problem=problem,
+    )  # fmt: skip
+
+
+@router.post("/account/password")
+async def change_password(visitor: Member, form: Posted) -> Response:
+    """The old one is asked for where there is one. All other sessions end."""
+    return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
+
+
+def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
+    ledger, password = visitor.ledger, form.get("new_password", "")
+    try:
+        if ledger.account(visitor.name).password is not None:
+            if visitor.console.sign_in_limit.take(f"account {visitor.name}"):
+                raise InputError("Too many attempts; wait a minute.")
+            if ledger.authenticate(visitor.name, form.get("password", "")) is None:
+                raise InputError("The old password is not right.")
+        if password != form.get("again", ""):
+            raise InputError("The two new passwords are not the same.")
+        ledger.change_account(visitor.name, password=password, actor=visitor.name)
+    except FedForgetError as error:
+        return _own(visitor, problem=str(error), status=status_of(error))
+    assert visitor.person is not None
+    return let_in(visitor, visitor.person, "password", "/account")
+
+
+@router.post("/account/tokens")
+def make_token(visitor: Member, form: Posted) -> Response:
+    days = form.get("days", "90")
+    try:
+        if not (days.isascii() and days.isdigit() and 1 <= len(days) <= 4 and 1 <= int(days) <= 3650):
+            raise InputError("A token lasts 1 to 3650 days.")
+        secret, _ = people.make_token(visitor, form.get("label", ""), int(days))
+    except FedForgetError as error:
+        return _own(visitor, problem=str(error), status=status_of(error))
+    return _own(visitor, secret=secret)
+
+
+@router.post("/account/tokens/{id}/revoke")
+def revoke_token(visitor: Member, id: str) -> Response:
+    people.revoke_token(visitor, id)
+    return RedirectResponse("/account", 303)
+
+
+@router.get("/accounts")
+def list_accounts(visitor: Admin) -> Response:
+    return _accounts(visitor)
+
+
+def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
+    return render(
+        visitor, "accounts.html", status, rows=visitor.ledger.accounts(), roles=list(Role), link=link, about=about,
+        problem=problem,
+    )  # fmt: skip
+
+
+@router.post("/accounts")
+def add_account(visitor: Admin, form: Posted) -> Response:
+    """A new account, and a link to sign in with."""
+    try:
+        account = visitor.ledger.add_account(
+            form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
+        )
+        link = people.link(visitor, account.name)
+    except FedForgetError as error:
+        return _accounts(visitor, problem=str(error), status=status_of(error))
+    return _accounts(visitor, link=link, about=account.name)
+
+
+@router.post("/accounts/{name}/change")
+def change_account(visitor: Admin, name: str, form: Posted) -> Response:
+    values: dict[str, Any] = {}
+    if form.get("role"):
+        values["role"] = form["role"]
+    if form.get("disabled") in ("yes", "no"):
+        values["disabled"] = form["disabled"] == "yes"
+    try:
+        people.change(visitor, name, AccountChange(**values))
+    except ValidationError:
+        return _accounts(visitor, problem="Choose one of the roles.", status=422)
+    except FedForgetError as error:
+        return _accounts(visitor, problem=str(error), status=status_of(error))
+    return RedirectResponse("/accounts", 303)
+
+
+@router.post("/accounts/{name}/link")
+def make_link(visitor: Admin, name: str) -> Response:
+    try:
+        link = people.link(visitor, name)
+    except FedForgetError as error:
+        return _accounts(visitor, problem=str(error), status=status_of(error))
+    return _accounts(visitor, link=link, about=name)

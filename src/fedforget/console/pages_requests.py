@@ -1,0 +1,262 @@
+"""Pages: the queue, a new request, one request with its actions and its papers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from fedforget.console import cases
+from fedforget.console.evidence_view import evidence_view, is_drawn
+from fedforget.console.permissions import Permission
+from fedforget.console.problems import status_of
+from fedforget.console.rendering import SOON, day, deadline, render, tone
+from fedforget.console.security import REPORT_POLICY
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.errors import FedForgetError, InputError
+from fedforget.ledger.errors import MissingError
+from fedforget.ledger.schema import Request
+from fedforget.ledger.states import OPEN, Ground, RequestState
+from fedforget.requests import ErasureRequest
+
+router = guarded_router(include_in_schema=False)
+Reader = Annotated[Visitor, allow(Permission.SEE_REQUESTS)]
+PAGE = 30
+VIEWS: dict[str, tuple[str, list[RequestState] | None]] = {
+    "open": ("Open", sorted(OPEN)),
+    "new": ("To accept", [RequestState.RECEIVED, RequestState.ACCEPTED]),
+    "attention": ("Needs a person", [RequestState.DECIDING, RequestState.FAILED]),
+    "done": ("Done", [RequestState.DONE]),
+    "refused": ("Refused", [RequestState.REFUSED]),
+    "all": ("All", None),
+}
+
+
+@router.get("/")
+def queue(
+    visitor: Reader, view: str = "open", federation: str = "", subject: str = "", after: str = "", welcome: str = ""
+) -> Response:
+    """What is due first stands first."""
+    view = view if view in VIEWS else "open"
+    ledger, own = visitor.ledger, visitor.only_own
+    counts, urgent = _figures(visitor)
+    federations = visitor.console.glance.federations()
+    states = VIEWS[view][1]
+    page = ledger.requests(
+        states=states, federation=federation[:64] or None, subject=subject[:64] or None, asked_by=own,
+        order="due" if view not in ("all", "done", "refused") else "received", limit=PAGE, after=after[:100] or None,
+    )  # fmt: skip
+    progress = cases.progress_of(visitor, page.requests)
+    kept = {name: value for name, value in (("federation", federation), ("subject", subject)) if value}
+    tabs = [
+        (name, words, sum(counts[state] for state in wanted or RequestState), f"/?{urlencode({**kept, 'view': name})}")
+        for name, (words, wanted) in VIEWS.items()
+    ]
+    following = f"/?{urlencode({**kept, 'view': view, 'after': page.next})}" if page.next else None
+    return render(
+        visitor, "queue.html", rows=_rows(visitor, page.requests), progress=progress, tabs=tabs, view=view,
+        federation=federation, subject=subject, federations=federations, following=following, welcome=bool(welcome),
+        later=bool(after), urgent=urgent, demo=visitor.console.demo.progress,
+    )  # fmt: skip
+
+
+def _rows(visitor: Visitor, requests: Iterable[Request]) -> list[tuple[Request, str, str, str, str, str]]:
+    """Each request with its tone, the kind and words of its deadline, and its days: here, since a template is slow."""
+    now = visitor.ledger.clock()
+    return [
+        (row, tone(row.state), *deadline(row.state, row.due, now), day(row.due), day(row.received)) for row in requests
+    ]
+
+
+def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
+    """How many requests are in each state; how many open ones are past their date or due within a week, and for how
+    many seconds the oldest has been waiting while no worker has anything."""
+    own = visitor.only_own
+    if own is None:
+        figures = visitor.console.glance.figures()
+        idle = 0 if figures["held"] else int(figures["oldest_queued_seconds"])
+        return figures["requests"], {"overdue": figures["overdue"], "soon": figures["due_soon"], "idle": idle}
+    now = visitor.ledger.clock()
+    due = visitor.ledger.requests(states=OPEN, due_before=now + SOON, asked_by=own, order="due", limit=100).requests
+    overdue = sum(row.due < now for row in due)
+    return visitor.ledger.counts(asked_by=own), {"overdue": overdue, "soon": len(due) - overdue, "idle": 0}
+
+
+@router.get("/requests/new")
+def new_request(
+    visitor: Annotated[Visitor, allow(Permission.SUBMIT)], federation: str = "", client: str = ""
+) -> Response:
+    return _form(visitor, {"federation": federation, "client": client})
+
+
+def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: int = 200) -> Response:
+    """Offers what there is: federations, their clients, their classes, with counts."""
+    federations = visitor.console.glance.federations()
+    chosen = next((row for row in federations if row.name == given.get("federation")), None)
+    chosen = chosen or (federations[0] if federations else None)
+    clients = chosen.description["clients"] if chosen else []
+    client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
+    offers = {row.name: row.description for row in federations}
+    return render(
+        visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
+        given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,
+    )  # fmt: skip
+
+
+@router.post("/requests")
+def submit_request(visitor: Annotated[Visitor, allow(Permission.SUBMIT)], form: Posted) -> Response:
+    try:
+        target = _target(form)
+        found = cases.submit(
+            visitor, form.get("federation", ""), target, subject=form.get("subject", ""), ground=form.get("ground", "")
+        )
+        if found.created and form.get("accept") and visitor.may(Permission.ACCEPT):
+            cases.accept(visitor, found.request.id)
+    except FedForgetError as error:
+        return _form(visitor, form, str(error), status_of(error))
+    return RedirectResponse(f"/requests/{found.request.id}{'' if found.created else '?known=1'}", 303)
+
+
+def _target(form: dict[str, str]) -> ErasureRequest:
+    client, kind, label = form.get("client", ""), form.get("kind", ""), form.get("label", "")
+    if not _is_number(client):
+        raise InputError("Choose the client whose data is to be forgotten.")
+    if kind == "client":
+        return ErasureRequest.of_client(int(client))
+    if kind == "samples":
+        return ErasureRequest.of_samples(int(client), cases.read_sample_ids(form.get("sample_ids", "")))
+    if not _is_number(label):
+        raise InputError("Choose what is to be forgotten: a class, everything, or samples.")
+    return ErasureRequest.of_class(int(client), int(label))
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+@router.get("/requests/{id}")
+async def show_request(visitor: Reader, id: str, known: str = "") -> Response:
+    request = await visitor.console.read(lambda: visitor.request(id))
+    show = partial(_show, visitor, request, known=bool(known))
+    drawn = request.evidence is None or is_drawn(request.evidence)
+    return await (visitor.console.read(show) if drawn else visitor.console.compute(show))
+
+
+def _show(visitor: Visitor, request: Request, *, known: bool = False, problem: str = "", status: int = 200) -> Response:
+    ledger, id = visitor.ledger, request.id
+    evidence = ledger.evidence_of(id) if request.evidence else None
+    return render(
+        visitor, "request.html", status, request=request, known=known, problem=problem,
+        events=ledger.events(request=id, after=0, limit=500), progress=cases.progress_of(visitor, [request]).get(id),
+        certificate=ledger.certificate_of(id) if request.evidence else None, actions=cases.offered(visitor, request),
+        evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
+    )  # fmt: skip
+
+
+def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Response:
+    """Do it, and show the request again: with the reason, where it could not be done."""
+    ledger, reason, actor = visitor.ledger, form.get("reason", ""), visitor.name
+    visitor.request(id)
+    try:
+        if act == "accept":
+            cases.accept(visitor, id)
+        elif act == "refuse":
+            ledger.refuse(id, reason, actor=actor)
+        elif act == "extend":
+            months = form.get("months", "")
+            ledger.extend(id, int(months) if _is_number(months) else 0, reason, actor=actor)
+        elif act == "retry":
+            ledger.retry(id, actor=actor)
+        elif form.get("publish") in ("yes", "no"):
+            ledger.decide(id, form["publish"] == "yes", reason, actor=actor)
+        else:
+            raise InputError("Choose whether to publish the new model or to reject it.")
+    except FedForgetError as error:
+        return _show(visitor, visitor.request(id), problem=str(error), status=status_of(error))
+    visitor.console.glance.forget()
+    return RedirectResponse(f"/requests/{id}", 303)
+
+
+@router.post("/requests/{id}/accept")
+def accept(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: str, form: Posted) -> Response:
+    return _acted(visitor, id, "accept", form)
+
+
+@router.post("/requests/{id}/refuse")
+def refuse(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: str, form: Posted) -> Response:
+    return _acted(visitor, id, "refuse", form)
+
+
+@router.post("/requests/{id}/extend")
+def extend(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: str, form: Posted) -> Response:
+    return _acted(visitor, id, "extend", form)
+
+
+@router.post("/requests/{id}/decide")
+def decide(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: str, form: Posted) -> Response:
+    return _acted(visitor, id, "decide", form)
+
+
+@router.post("/requests/{id}/retry")
+def retry(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: str, form: Posted) -> Response:
+    return _acted(visitor, id, "retry", form)
+
+
+@router.get("/requests/{id}/stream")
+async def stream(visitor: Reader, id: str) -> Response:
+    """Live progress. Ends when the request is settled, or the visitor's session is over."""
+    await run_in_threadpool(visitor.request, id)
+    streams = visitor.console.streams
+    streams.check(visitor.name)
+
+    async def still_allowed() -> bool:
+        secret, ledger = visitor.secret or "", visitor.ledger
+        return visitor.by == "token" or await run_in_threadpool(ledger.session, secret) is not None
+
+    async def lines() -> AsyncIterator[str]:
+        async for line in streams.watch(id, visitor.name, still_allowed):
+            yield line
+
+    return StreamingResponse(lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+@router.get("/requests/{id}/certificate.json")
+def download_certificate(visitor: Reader, id: str) -> Response:
+    found = cases.certificate(visitor, id)
+    if found is None:
+        raise MissingError("The request has no certificate yet.")
+    return _download(found.content, f"certificate-{id[:12]}.json", "application/json")
+
+
+@router.get("/requests/{id}/evidence.json")
+def download_evidence(visitor: Reader, id: str) -> Response:
+    visitor.request(id)
+    found = visitor.ledger.evidence_of(id)
+    if found is None:
+        raise MissingError("The request has no evidence yet.")
+    return _download(found, f"evidence-{id[:12]}.json", "application/json")
+
+
+@router.get("/requests/{id}/report")
+def show_report(visitor: Reader, id: str, download: str = "") -> Response:
+    """The report as its own page, in a sandbox: it is a file, and whatever is in it can do nothing here."""
+    visitor.request(id)
+    found = visitor.ledger.report_of(id)
+    if found is None:
+        raise MissingError("The request has no report yet.")
+    headers = {"content-security-policy": REPORT_POLICY}
+    if download:
+        headers |= _attachment(f"report-{id[:12]}.html")
+    return Response(found, media_type="text/html", headers=headers)
+
+
+def _download(content: str, name: str, media_type: str) -> Response:
+    return Response(content, media_type=media_type, headers=_attachment(name))
+
+
+def _attachment(name: str) -> dict[str, str]:
+    return {"content-disposition": f'attachment; filename="{quote(name)}"'}

@@ -1,0 +1,88 @@
+"""Pages: the event trail, the check of the chain, and the check of a certificate."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from fedforget.console import trails
+from fedforget.console.permissions import Permission
+from fedforget.console.problems import status_of
+from fedforget.console.rendering import render
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.errors import FedForgetError
+from fedforget.ledger.chain import ChainCheck
+
+router = guarded_router(include_in_schema=False)
+Reader = Annotated[Visitor, allow(Permission.SEE_TRAIL)]
+PAGE = 50
+
+
+@router.get("/trail")
+def trail(visitor: Reader, kind: str = "", actor: str = "", before: str = "") -> Response:
+    return _trail(visitor, kind=kind[:32], actor=actor[:128], before=before)
+
+
+def _trail(
+    visitor: Visitor,
+    *,
+    kind: str = "",
+    actor: str = "",
+    before: str = "",
+    checked: ChainCheck | None = None,
+    whole: bool = False,
+    problem: str = "",
+    status: int = 200,
+) -> Response:
+    number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    events = visitor.ledger.events(kinds=[kind] if kind else None, actor=actor or None, before=number, limit=PAGE)
+    kept = {name: value for name, value in (("kind", kind), ("actor", actor)) if value}
+    older = f"/trail?{urlencode({**kept, 'before': events[-1].number})}" if len(events) == PAGE else None
+    return render(
+        visitor, "trail.html", status, events=events, head=visitor.ledger.head(), older=older, kind=kind, actor=actor,
+        checked=checked, whole=whole, problem=problem,
+    )  # fmt: skip
+
+
+@router.post("/trail/check")
+async def check(visitor: Annotated[Visitor, allow(Permission.CHECK)], form: Posted) -> Response:
+    """Is the chain intact, and is it the one that was pinned?"""
+    return await visitor.console.compute(lambda: _check(visitor, form))
+
+
+def _check(visitor: Visitor, form: dict[str, str]) -> Response:
+    whole = form.get("whole") == "yes"
+    try:
+        checked = trails.check(visitor, form.get("pins", "").splitlines()[:20], whole=whole)
+    except FedForgetError as error:
+        return _trail(visitor, problem=str(error), status=status_of(error))
+    return _trail(visitor, checked=checked, whole=whole)
+
+
+@router.get("/trail/pin.txt")
+def pin(visitor: Reader) -> Response:
+    """The head, as a file to keep elsewhere."""
+    head = visitor.ledger.head()
+    name = f"fedforget-pin-{head.number}.txt"
+    return Response(
+        f"{head}\n", media_type="text/plain", headers={"content-disposition": f'attachment; filename="{name}"'}
+    )
+
+
+@router.get("/verify")
+def verify_page(visitor: Annotated[Visitor, allow(Permission.VERIFY)]) -> Response:
+    return render(visitor, "verify.html", found=None, problem="", keys=visitor.ledger.public_keys())
+
+
+@router.post("/verify")
+def verify(visitor: Annotated[Visitor, allow(Permission.VERIFY)], form: Posted) -> Response:
+    """A certificate, as a file or pasted."""
+    text = form.get("file", "").strip() or form.get("certificate", "").strip()
+    keys = visitor.ledger.public_keys()
+    try:
+        found = trails.verify(visitor, (text + "\n").replace("\r\n", "\n").encode())
+    except FedForgetError as error:
+        return render(visitor, "verify.html", status_of(error), found=None, problem=str(error), keys=keys)
+    return render(visitor, "verify.html", found=found, problem="", keys=keys)

@@ -1,0 +1,98 @@
+"""Pages from templates: compiled once, everything escaped, a missing value is an error and never a hole."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from fedforget.console.permissions import Permission
+from fedforget.console.visitors import Visitor
+from fedforget.ledger.clock import to_text
+from fedforget.ledger.states import CLOSED, RequestState
+
+SOON = timedelta(days=7)
+STATE_TONES = {
+    "received": "new", "accepted": "wait", "queued": "wait", "forgetting": "work", "auditing": "work",
+    "deciding": "decide", "done": "good", "failed": "bad", "refused": "off",
+}  # fmt: skip
+
+
+@cache
+def environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("fedforget.console"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= {"moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands}
+    found.globals |= {
+        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline,
+    }  # fmt: skip
+    return found
+
+
+def render(visitor: Visitor, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """A page for this visitor."""
+    now = visitor.ledger.clock()
+    return HTMLResponse(environment().get_template(template).render(visitor=visitor, now=now, **values), status)
+
+
+@cache
+def asset(name: str) -> str:
+    """The address of one of our files; it changes with the content, so browsers may keep it for ever."""
+    data = files("fedforget.console").joinpath("static", name).read_bytes()
+    return f"/static/{name}?{hashlib.sha256(data).hexdigest()[:10]}"
+
+
+def tone(state: str) -> str:
+    """The colour of a state, or of an event that is none."""
+    return STATE_TONES.get(state, "wait")
+
+
+def moment(value: datetime) -> str:
+    """A time for people.
+
+    >>> from datetime import UTC
+    >>> moment(datetime(2026, 1, 5, 9, 3, tzinfo=UTC))
+    '5 Jan 2026, 09:03 UTC'
+    """
+    return f"{day(value)}, {value:%H:%M} UTC"
+
+
+def day(value: datetime) -> str:
+    return f"{value.day} {value:%b %Y}"
+
+
+def short_hash(value: str | None) -> str:
+    return "–" if value is None else value[:12]
+
+
+def thousands(value: int) -> str:
+    return f"{value:,}"
+
+
+def deadline(state: str, due: datetime, now: datetime) -> tuple[str, str]:
+    """(tone, words) of a request's date: overdue, soon, later, or closed.
+
+    >>> from datetime import UTC
+    >>> deadline("queued", datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 8, tzinfo=UTC))
+    ('overdue', '3 days overdue')
+    """
+    if RequestState(state) in CLOSED:
+        return "closed", "closed"
+    left = due - now
+    days = abs(left) // timedelta(days=1)
+    if left < timedelta(0):
+        return "overdue", f"{_days(days)} overdue" if days else "overdue since today"
+    if left < SOON:
+        return "soon", f"due in {_days(days)}" if days else "due within a day"
+    return "later", f"due in {_days(days)}"
+
+
+def _days(count: int) -> str:
+    return f"{count} day" if count == 1 else f"{count} days"

@@ -1,0 +1,122 @@
+"""Run a console: open or make the ledger, let an admin in, serve until told to stop."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from fedforget.console.app import make_app
+from fedforget.console.settings import ConsoleSettings, is_loopback, read_settings
+from fedforget.errors import InputError
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.states import Role
+
+FIRST_ADMIN = "admin"
+LINK_LASTS = timedelta(hours=24)
+GRACE_SECONDS = 5
+"""How long answers under way may take when the console stops."""
+
+
+KEEP_ALIVE_SECONDS = 30
+"""How long an idle connection stays: pages of one person come seconds apart."""
+MOST_CONNECTIONS = 1000
+
+
+class Server(uvicorn.Server):
+    """Ends open streams first: they would keep the server waiting for their readers."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._app.state.console.streams.close()
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True  # asked twice
+        self.should_exit = True  # and no more: uvicorn would raise the signal once again when all is done
+
+
+def admin_link(ledger: Ledger, settings: ConsoleSettings) -> str | None:
+    """A link for an admin, where none could get in otherwise: on a new machine, or while nobody has set a password."""
+    admins = [row for row in ledger.accounts() if row.role == Role.ADMIN and row.disabled is None]
+    if any(row.password or row.identity for row in admins):
+        return None
+    name = admins[0].name if admins else ledger.add_account(FIRST_ADMIN, Role.ADMIN).name
+    return f"{settings.url.rstrip('/')}/link/{ledger.make_link(name, lasting=LINK_LASTS)}"
+
+
+def address_for(host: str, port: int, *, tls: bool) -> str:
+    """What people type, where nobody said."""
+    named = "127.0.0.1" if host in ("0.0.0.0", "::") else host
+    return f"{'https' if tls else 'http'}://{f'[{named}]' if ':' in named else named}:{port}"
+
+
+def serve(
+    home: Path | None,
+    ledger_url: str | None,
+    *,
+    host: str,
+    port: int,
+    with_worker: bool,
+    url: str | None = None,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve until interrupted."""
+    tls = certificate is not None
+    if tls != (key is not None):
+        raise InputError("--certificate and --key belong together: the TLS certificate, and its private key.")
+    if not is_loopback(host) and url is None and not tls:
+        raise InputError(
+            f"On {host} passwords and sessions would travel in the clear; give --certificate and --key, or put a TLS "
+            "proxy in front and name its address with --url https://HOST."
+        )
+    for path in (certificate, key):
+        if path is not None and not path.is_file():
+            raise InputError(f"{path} is not there.")
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
+    with listening, Ledger.open(home, ledger_url) as ledger:
+        settings = read_settings(ledger.home, url=url or address_for(host, port, tls=tls), behind_proxy=url is not None)
+        if not ledger.public_keys():
+            ledger.make_key()
+        app = make_app(ledger, settings, with_worker=with_worker)
+        link = admin_link(ledger, settings)
+        say(f"The console is at {settings.url} (home: {ledger.home}).")
+        if link is not None:
+            say(f"Sign in as admin, once, within 24 hours: {link}")
+        say("Stop it with Ctrl-C.")
+        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
+        config = uvicorn.Config(
+            app, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none",
+            proxy_headers=url is not None, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS, limit_concurrency=MOST_CONNECTIONS, ssl_certfile=certificate,
+            ssl_keyfile=key,
+        )  # fmt: skip
+        gc.collect()
+        gc.freeze()  # what is loaded stays: looking through it again took a third of a second, for everybody
+        Server(config, app).run([listening])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Before anything else: a port that is taken is one sentence, port 0 is a number by then, and who follows the
+    printed link at once is not turned away."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(128)
+    except (OSError, OverflowError) as error:
+        raise InputError(f"Cannot listen on {host} port {port}: {error}; choose another with --port.") from None
+    return found

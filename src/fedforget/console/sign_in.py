@@ -1,0 +1,117 @@
+"""Signing in and out: by password, and by a link that works once."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from anyio.to_thread import run_sync
+from fastapi.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from fedforget.console.permissions import Permission
+from fedforget.console.rendering import render
+from fedforget.console.security import VISIT, drop_cookie, new_visit_secret, set_cookie
+from fedforget.console.visitors import Posted, Visitor, address_of, allow, check_forgery, guarded_router, too_often
+from fedforget.ledger.accounts import Person
+
+router = guarded_router(include_in_schema=False)
+Stranger = Annotated[Visitor, allow(Permission.OPEN_TO_ALL)]
+Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
+
+
+def local_address(where: str | None) -> str:
+    """A place on this console to go on to; anything else is the first page.
+
+    >>> local_address("/requests/new"), local_address("//evil.example"), local_address("https://evil.example")
+    ('/requests/new', '/', '/')
+    """
+    if not where or not where.startswith("/") or where[1:2] in ("/", "\\") or not where.isprintable():
+        return "/"
+    return where
+
+
+@router.get("/sign-in")
+def sign_in_page(visitor: Stranger, next: str = "/") -> Response:
+    if visitor.person is not None:
+        return RedirectResponse(local_address(next), 303)
+    return _sign_in_page(visitor, local_address(next))
+
+
+def _sign_in_page(visitor: Visitor, next: str, *, status: int = 200, problem: str = "", name: str = "") -> Response:
+    visitor, fresh = _with_visit(visitor)
+    oidc = visitor.console.settings.oidc
+    values = {"next": next, "problem": problem, "name": name, "oidc_label": oidc.label if oidc else None}
+    response = render(visitor, "sign_in.html", status, **values)
+    if fresh:
+        set_cookie(response, visitor.console.settings, visitor.secret or "", seconds=None, part=VISIT)
+    return response
+
+
+def _with_visit(visitor: Visitor) -> tuple[Visitor, bool]:
+    """A visitor whose forms can carry a token; whether the cookie for it is new."""
+    if visitor.secret is not None:
+        return visitor, False
+    return Visitor(visitor.console, visitor.person, visitor.by, new_visit_secret()), True
+
+
+@router.post("/sign-in")
+async def sign_in(request: Request, visitor: Stranger, form: Posted) -> Response:
+    await check_forgery(request, visitor)
+    name, next = form.get("name", "").lower(), local_address(form.get("next"))
+    limit = visitor.console.sign_in_limit
+    wait = max(limit.take(f"address {address_of(request)}"), limit.take(f"account {name[:64]}"))
+    if wait:
+        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
+    person = await run_sync(
+        visitor.ledger.authenticate, name, form.get("password", ""), limiter=visitor.console.hashers
+    )
+    if person is None:
+        problem = "This name and password do not belong together."
+        return await run_sync(lambda: _sign_in_page(visitor, next, status=401, problem=problem, name=name[:64]))
+    return await run_sync(let_in, visitor, person, "password", next)
+
+
+def let_in(visitor: Visitor, person: Person, by: str, next: str) -> Response:
+    """Open a session, always a new one, and go on."""
+    settings = visitor.console.settings
+    if visitor.by == "session" and visitor.secret is not None:
+        visitor.ledger.close_session(visitor.secret)
+    lasting = timedelta(hours=settings.session_hours)
+    secret = visitor.ledger.open_session(person.name, by=by, lasting=lasting)
+    response = RedirectResponse(next, 303)
+    set_cookie(response, settings, secret, seconds=int(lasting.total_seconds()))
+    drop_cookie(response, settings, VISIT)
+    return response
+
+
+@router.get("/link/{secret}")
+def link_page(visitor: Stranger, secret: str) -> Response:
+    """Only a button: a mail program that looks at links first must not use this one up."""
+    visitor, fresh = _with_visit(visitor)
+    response = render(visitor, "link.html", link=secret[:100])
+    if fresh:
+        set_cookie(response, visitor.console.settings, visitor.secret or "", seconds=None, part=VISIT)
+    return response
+
+
+@router.post("/link")
+async def use_link(request: Request, visitor: Stranger, form: Posted) -> Response:
+    await check_forgery(request, visitor)
+    wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
+    if wait:
+        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
+    person = await run_sync(visitor.ledger.redeem_link, form.get("link", "")[:100])
+    if person is None:
+        problem = "This link was used before, or its time is over. Ask for a new one."
+        return await run_sync(lambda: _sign_in_page(visitor, "/", status=401, problem=problem))
+    return await run_sync(let_in, visitor, person, "link", "/?welcome=1")
+
+
+@router.post("/sign-out")
+def sign_out(visitor: Member) -> Response:
+    if visitor.secret is not None:
+        visitor.ledger.close_session(visitor.secret)
+    response = RedirectResponse("/sign-in", 303)
+    drop_cookie(response, visitor.console.settings)
+    return response

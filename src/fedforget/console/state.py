@@ -1,0 +1,95 @@
+"""What a running console holds: the ledger, its settings, the limits, and the processes beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from anyio import CapacityLimiter
+
+from fedforget.console.glance import Glance
+from fedforget.console.limits import RateLimit
+from fedforget.console.monitoring import Meters
+from fedforget.console.oidc import Provider
+from fedforget.console.processes import DemoProcess, WorkerProcess
+from fedforget.console.settings import ConsoleSettings
+from fedforget.console.streams import Streams
+from fedforget.ledger.book import Ledger
+
+Value = TypeVar("Value")
+THREADS = 8
+"""For what takes a while, and for reading where the database is elsewhere."""
+WRITERS = 4
+"""Threads for what changes something."""
+HASHERS = 2
+"""Threads for argon2, which is slow on purpose, and takes 64 MB each time."""
+
+
+class Denials:
+    """Writes refusals down, so many a minute for each visitor; the rest are counted, and the count is written with the
+    next one. A stranger who knocks without end does not fill the ledger."""
+
+    def __init__(self, ledger: Ledger, per_minute: float) -> None:
+        self.ledger, self.limit = ledger, RateLimit(per_minute)
+        self._unrecorded = 0
+        self._lock = threading.Lock()
+
+    def record(self, key: str, who: str, said: dict[str, Any], request: str | None = None) -> float:
+        """0 when it was written down; else how many seconds this visitor should wait."""
+        wait = self.limit.take(key)
+        with self._lock:
+            if wait:
+                self._unrecorded += 1
+                return wait
+            missed, self._unrecorded = self._unrecorded, 0
+        body = {**said, "unrecorded_before": missed} if missed else said
+        self.ledger.append_event(who, "denied", body, request)
+        return 0.0
+
+
+class Console:
+    """One for each app; handlers reach it through their `Visitor`."""
+
+    def __init__(self, ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = False) -> None:
+        self.ledger, self.settings = ledger, settings
+        limits = settings.limits
+        self.denials = Denials(ledger, limits.denials_per_minute)
+        self.sign_in_limit = RateLimit(limits.sign_ins_per_minute)
+        self.submission_limit = RateLimit(limits.submissions_per_minute)
+        self.provider = Provider(settings.oidc) if settings.oidc is not None else None
+        self.writers = CapacityLimiter(WRITERS)
+        self.hashers = CapacityLimiter(HASHERS)
+        self.checking = threading.Lock()
+        """One check of the whole ledger at a time: it reads everything."""
+        self.glance = Glance(ledger)
+        self.meters = Meters()
+        self.streams = Streams(ledger, limits.streams_per_account)
+        self.worker = WorkerProcess(ledger) if with_worker else None
+        self.demo = DemoProcess(ledger)
+
+    async def read(self, work: Callable[[], Value]) -> Value:
+        """Something short that only reads. SQLite's readers never wait, and threads that fight for the interpreter took
+        twice the time and twenty times the latency: so it runs right here. A database elsewhere is waited for in a
+        thread."""
+        return work() if self.ledger.database.is_sqlite else await anyio.to_thread.run_sync(work)
+
+    async def write(self, work: Callable[[], Value]) -> Value:
+        """Something that changes the ledger: it may wait for its turn and for the disk, in nobody's way."""
+        return await anyio.to_thread.run_sync(work, limiter=self.writers)
+
+    async def compute(self, work: Callable[[], Value]) -> Value:
+        """Something that takes a while: drawing, checking everything."""
+        return await anyio.to_thread.run_sync(work)
+
+    def start(self) -> None:
+        if self.worker is not None:
+            self.worker.start()
+
+    def stop(self) -> None:
+        """Ends the processes beside it; waits for them."""
+        self.streams.close()
+        if self.worker is not None:
+            self.worker.stop()
+        self.demo.stop()

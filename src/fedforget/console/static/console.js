@@ -1,0 +1,105 @@
+// The console's script. Every page works without it: it only saves a click or a look.
+"use strict";
+
+const find = (selector) => document.querySelector(selector);
+
+// Live progress of a request: the bar moves, and the page is shown anew when the state is another one.
+function watch(card) {
+  const source = new EventSource(card.dataset.stream);
+  let state = card.dataset.state;
+  source.onmessage = (message) => {
+    const news = JSON.parse(message.data);
+    if (news.settled) source.close();
+    if (news.state !== state) {
+      const working = ["queued", "forgetting", "auditing"];
+      if (!working.includes(news.state)) { source.close(); location.reload(); return; }
+      state = news.state;
+      document.querySelectorAll(".head .badge").forEach((badge) => {
+        badge.textContent = state;
+        badge.className = "badge " + (state === "queued" ? "wait" : "work");
+      });
+      document.querySelectorAll(".steps li").forEach((step) => {
+        const own = step.textContent.trim(), order = ["received", "accepted", "queued", "forgetting", "auditing"];
+        const past = order.indexOf(own) >= 0 && order.indexOf(own) < order.indexOf(state);
+        step.className = own === state ? "now" : past ? "past" : "ahead";
+        own === state ? step.setAttribute("aria-current", "step") : step.removeAttribute("aria-current");
+      });
+      if (state !== "queued") document.querySelectorAll("[data-refuse]").forEach((form) => form.remove());
+      find("#live-title").textContent = state === "queued" ? "Waiting for a worker" : "At work";
+    }
+    if (news.fraction !== null) find("#bar").value = news.fraction;
+    const words = news.stage || (state === "queued" ? "in the queue" : state);
+    const percent = news.fraction === null ? "" : ", " + Math.round(100 * news.fraction) + " %";
+    if (find("#stage").textContent !== words + percent) find("#stage").textContent = words + percent;
+  };
+}
+
+// The training of the demo federation: when it is there, the page is shown anew.
+async function follow(card) {
+  const answer = await fetch("/demo", { headers: { accept: "application/json" } }).catch(() => null);
+  const said = answer && answer.ok ? await answer.json() : { state: "running" };
+  if (said.state !== "running") { location.reload(); return; }
+  if (said.fraction !== undefined) {
+    card.querySelector("progress").value = said.fraction;
+    card.querySelector("[data-stage]").textContent = said.stage;
+  }
+  setTimeout(() => follow(card), 700);
+}
+
+// The form for a new request: what it offers follows the federation and the client.
+function offer(form) {
+  const offers = JSON.parse(find("#offers").textContent);
+  const federation = form.elements.federation, client = form.elements.client, label = form.elements.label;
+  const thousands = (count) => count.toLocaleString("en");
+  const fill = (select, options) => {
+    const before = select.value;
+    select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
+    if (options.some(([value]) => String(value) === before)) select.value = before;
+  };
+  const showClasses = () => {
+    const about = offers[federation.value], who = about.clients.find((one) => String(one.client) === client.value);
+    const held = about.classes.map((name, place) => [place, name, who.counts.length ? who.counts[place] : null]);
+    fill(label, held.filter(([, , count]) => count !== 0).map(
+      ([place, name, count]) => [place, count === null ? name : `${name} – ${thousands(count)} samples`]));
+    find("#everything").textContent = `${thousands(who.samples)} samples`;
+  };
+  const showClients = () => {
+    fill(client, offers[federation.value].clients.map((one) => [one.client, `${one.name} – ${thousands(one.samples)} samples`]));
+    showClasses();
+  };
+  federation.addEventListener("change", showClients);
+  client.addEventListener("change", showClasses);
+  label.addEventListener("change", () => { form.elements.kind.value = "class"; });
+  form.elements.sample_ids.addEventListener("input", () => { form.elements.kind.value = "samples"; });
+}
+
+// Buttons that only a script can serve are shown by the script.
+function equip() {
+  document.querySelectorAll("[data-print]").forEach((button) => {
+    button.hidden = false;
+    button.addEventListener("click", () => print());
+  });
+  document.querySelectorAll("[data-copy]").forEach((button) => {
+    if (!navigator.clipboard) return;
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      button.textContent = "Copied";
+    });
+  });
+  // The same form twice is one request anyway; the button says that it was heard.
+  document.querySelectorAll("form[method=post]").forEach((form) => {
+    form.addEventListener("submit", () => setTimeout(() => {
+      form.querySelectorAll("button:not([type=button])").forEach((button) => { button.disabled = true; });
+    }));
+  });
+  addEventListener("pageshow", (event) => {
+    if (event.persisted) document.querySelectorAll("button[disabled]").forEach((button) => { button.disabled = false; });
+  });
+}
+
+const card = find("[data-stream]"), demo = find("[data-demo]"), form = find("[data-offers]");
+if (card && window.EventSource) watch(card);
+if (demo) follow(demo);
+if (form && find("#offers")) offer(form);
+equip();

@@ -1,0 +1,199 @@
+"""The API: typed answers, pages, and one status for each kind of error."""
+
+from __future__ import annotations
+
+import pytest
+from console_visits import Of, Program, Visit, on_both
+from fastapi import FastAPI
+from ledger_worlds import World
+
+from fedforget.console.models import RequestOut
+from fedforget.ledger.errors import BusyError
+from fedforget.ledger.states import Role
+
+ASK = {
+    "federation": "digits",
+    "client": 0,
+    "target": {"kind": "class", "label": 1},
+    "subject": "s-1",
+    "ground": "objection",
+}
+
+
+@on_both
+def test_a_request_by_a_program(program: Program, world: World):
+    ann, oscar = program(Role.REQUESTER), program(Role.OFFICER)
+    made = ann.post("/api/v1/requests", json=ASK)
+    assert made.status_code == 201
+    row = made.json()
+    assert RequestOut.model_validate(row).describes == "class 1 of client 0"
+    assert (row["target"]["label"], row["state"], row["overdue"]) == (1, "received", False)
+    again = ann.post("/api/v1/requests", json=ASK)
+    assert (again.status_code, again.json()["id"]) == (200, row["id"])
+    path = f"/api/v1/requests/{row['id']}"
+    assert ann.post(f"{path}/accept").status_code == 403
+    assert oscar.post(f"{path}/accept").json()["state"] == "queued"
+    assert oscar.post(f"{path}/extend", json={"months": 2, "reason": "Complex."}).json()["extended"] == 2
+    world.serve()
+    done = ann.get(path).json()
+    assert (done["state"], done["version"]) == ("done", 2)
+    kinds = [event["kind"] for event in ann.get(f"{path}/events").json()]
+    assert kinds == ["received", "accepted", "queued", "extended", "forgetting", "auditing", "done", "certified"]
+    certificate = ann.get(f"{path}/certificate")
+    assert ann.post("/api/v1/certificates/verify", json=certificate.json()).json() == {
+        "genuine": True, "request": row["id"], "verdict": "forgotten", "key": certificate.json()["key"],
+        "issued": certificate.json()["issued"], "withdrawn": False,
+    }  # fmt: skip
+    assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
+    assert ann.get(f"{path}/report").status_code == 404
+
+
+def test_decide_retry_and_roll_back(program: Program, world: World):
+    oscar = program(Role.OFFICER)
+    request = world.queued()
+    world.serve(forgotten=False)
+    path = f"/api/v1/requests/{request.id}"
+    assert oscar.post(f"{path}/decide", json={"publish": False, "reason": "No."}).json()["state"] == "failed"
+    assert oscar.post(f"{path}/retry").json()["state"] == "queued"
+    world.serve()
+    versions = oscar.get("/api/v1/federations/digits/versions").json()
+    assert [(v["number"], v["parent"], v["state"]) for v in versions] == [(1, None, "superseded"), (2, 1, "current")]
+    assert oscar.get("/api/v1/federations/digits/versions/2").json() == versions[1]
+    rolled = oscar.post("/api/v1/federations/digits/rollback", json={"to": 1, "reason": "Wrong."}).json()
+    assert (rolled["number"], rolled["restores"], rolled["kind"]) == (3, 1, "rollback")
+    assert oscar.get(path).json()["state"] == "failed"
+    withdrawn = oscar.get(f"{path}/certificate")
+    assert "x-fedforget-withdrawn" in withdrawn.headers
+    assert oscar.post("/api/v1/certificates/verify", json=withdrawn.json()).json()["withdrawn"] is True
+
+
+def test_pages_of_requests(program: Program, world: World):
+    ids = [world.ask().id for _ in range(7)]
+    auditor, seen, after = program(Role.AUDITOR), [], None
+    for _ in range(4):
+        page = auditor.get("/api/v1/requests", params={"limit": 3} | ({"after": after} if after else {})).json()
+        seen += [row["id"] for row in page["requests"]]
+        after = page["next"]
+        if after is None:
+            break
+    assert seen == ids[::-1], "newest first"
+    assert len(auditor.get("/api/v1/requests?state=queued&state=done").json()["requests"]) == 0
+    assert len(auditor.get("/api/v1/requests?subject=case-3&federation=digits&order=due").json()["requests"]) == 1
+    assert len(auditor.get("/api/v1/requests?due_before=2026-01-01T00:00:00").json()["requests"]) == 0
+
+
+def test_pages_of_events(program: Program, world: World):
+    auditor, before, seen = program(Role.AUDITOR), None, []
+    while True:
+        page = auditor.get("/api/v1/events", params={"limit": 4} | ({"before": before} if before else {})).json()
+        seen += [event["number"] for event in page["events"]]
+        before = page["next"]
+        if before is None:
+            break
+    assert seen == list(range(len(seen), 0, -1))
+    assert {e["kind"] for e in auditor.get("/api/v1/events?kind=account added").json()["events"]} == {"account added"}
+    head = auditor.get("/api/v1/chain").json()
+    assert head["pin"] == str(world.ledger.head())
+    checked = auditor.post("/api/v1/chain/check", json={"pins": [head["pin"]], "whole": True}).json()
+    assert (checked["intact"], checked["problems"]) == (True, [])
+    assert world.ledger.events(kinds=["checked"])[0].actor == "audrey"
+
+
+PROBLEMS = {
+    "not there": ("get", "/api/v1/requests/" + "0" * 32, None, 404),
+    "no id": ("get", "/api/v1/requests/x", None, 404),
+    "no such federation": ("get", "/api/v1/federations/x", None, 404),
+    "no such version": ("get", "/api/v1/federations/digits/versions/9", None, 404),
+    "no route": ("get", "/api/v1/nothing", None, 404),
+    "wrong method": ("delete", "/api/v1/requests", None, 405),
+    "no cursor": ("get", "/api/v1/requests?after=x", None, 422),
+    "no number": ("get", "/api/v1/requests?limit=x", None, 422),
+    "no subject": ("post", "/api/v1/requests", ASK | {"subject": "Jane Doe"}, 422),
+    "unknown field": ("post", "/api/v1/requests", ASK | {"extra": 1}, 422),
+    "not there to forget": ("post", "/api/v1/requests", ASK | {"client": 77}, 422),
+    "last admin": ("patch", "/api/v1/accounts/ada", {"role": "officer"}, 409),
+    "taken name": ("post", "/api/v1/accounts", {"name": "ann", "role": "officer"}, 409),
+    "no pin": ("post", "/api/v1/chain/check", {"pins": ["x"]}, 422),
+}
+
+
+@pytest.mark.parametrize("case", PROBLEMS)
+def test_problems(program: Program, case: str):
+    method, path, body, status = PROBLEMS[case]
+    answer = program(Role.ADMIN).request(method, path, json=body)
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem["detail"]
+    assert "Traceback" not in answer.text
+
+
+def test_what_is_wrong_with_which_field(program: Program):
+    answer = program(Role.ADMIN).post("/api/v1/requests", json={"federation": "digits", "client": -1, "target": {}})
+    assert {"client", "target.kind", "subject", "ground"} == answer.json()["fields"].keys()
+
+
+def test_a_busy_ledger_is_503(program: Program, visit: Of, world: World, monkeypatch: pytest.MonkeyPatch):
+    client, page = program(Role.ADMIN), visit(Role.ADMIN)
+
+    def busy(*_: object, **__: object) -> None:
+        raise BusyError("The ledger's database does not answer: locked.")
+
+    monkeypatch.setattr(type(world.ledger), "requests", busy)
+    for answer in (client.get("/api/v1/requests"), page.get("/")):
+        assert answer.status_code == 503
+        assert "does not answer" in answer.text
+    assert client.get("/api/v1/requests").headers["retry-after"] == "2"
+    monkeypatch.setattr(type(world.ledger), "session", busy)
+    assert page.get("/").status_code == 503, "also where the error page cannot know who asks"
+
+
+def test_a_mistake_of_ours_tells_nothing(visit: Of, world: World, monkeypatch: pytest.MonkeyPatch):
+    ada = visit(Role.ADMIN)
+    ada.client.__dict__["_transport"].raise_server_exceptions = False
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a secret")
+
+    monkeypatch.setattr(type(world.ledger), "requests", broken)
+    for path in ("/", "/api/v1/requests"):
+        answer = ada.get(path)
+        assert answer.status_code == 500
+        assert "secret" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_it_describes_itself(program: Program, stranger: Visit, app: FastAPI):
+    assert stranger.get("/api/v1/openapi.json").status_code == 401, "not even the description, without a role"
+    described = program(Role.REQUESTER).get("/api/v1/openapi.json").json()
+    assert described == app.openapi()
+    assert len(described["paths"]) > 20
+    assert all(path.startswith("/api/v1/") for path in described["paths"])
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            content = operation["responses"]["404"]["content"]
+            assert content == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+
+
+def test_who_am_i(program: Program):
+    me = program(Role.AUDITOR).get("/api/v1/me").json()
+    assert (me["name"], me["role"]) == ("audrey", "auditor")
+    assert "check the ledger" in me["may"]
+    assert "keep accounts" not in me["may"]
+
+
+def test_accounts_by_api(program: Program, world: World):
+    ada = program(Role.ADMIN)
+    made = ada.post("/api/v1/accounts", json={"name": "zoe", "role": "operator", "password": "long enough it is"})
+    assert made.status_code == 201
+    assert "password" not in made.text
+    assert ada.patch("/api/v1/accounts/zoe", json={"disabled": True}).json()["disabled"] is True
+    assert ada.post("/api/v1/accounts/zoe/link").status_code == 422
+    assert ada.patch("/api/v1/accounts/zoe", json={"disabled": False}).json()["disabled"] is False
+    link = ada.post("/api/v1/accounts/zoe/link").json()["link"]
+    assert world.ledger.redeem_link(link.rpartition("/")[2]) is not None
+    assert {row["name"] for row in ada.get("/api/v1/accounts").json()} >= {"zoe", "ann", "ada"}
+    assert len(ada.get("/api/v1/keys").json()) == 1
+    assert [f["name"] for f in ada.get("/api/v1/federations").json()] == ["digits"]
+    assert ada.get("/api/v1/federations/digits").json()["clients"][0]["counts"] == [5, 5, 0]

@@ -1,0 +1,244 @@
+"""What people do with requests: ask, accept, refuse, extend, decide, retry; and watch."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from console_visits import Of, Visit, on_both
+from fastapi import FastAPI
+from ledger_worlds import Ticking, World
+
+from fedforget.console.rendering import deadline
+from fedforget.ledger.states import Role
+
+ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
+
+
+def options(page: str, name: str) -> list[str]:
+    """What a select offers."""
+    found = re.search(rf'<select id="{name}".*?</select>', page, re.DOTALL)
+    assert found
+    return [re.sub(r"\s+", " ", text) for text in re.findall(r"<option[^>]*>(.*?)</option>", found[0])]
+
+
+def test_the_form_offers_what_exists(visit: Of):
+    ann = visit(Role.REQUESTER)
+    page = ann.get("/requests/new").text
+    assert options(page, "federation") == ["digits"]
+    assert options(page, "client") == ["client 0 – 10 samples", "client 1 – 16 samples", "client 2 – 3 samples"]
+    assert options(page, "label") == ["zero – 5 samples", "one – 5 samples"], "client 0 has no twos"
+    assert options(ann.get("/requests/new?federation=digits&client=1").text, "label")[2] == "two – 9 samples"
+    offers = json.loads(re.search(r'id="offers">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert offers["digits"]["clients"][1]["counts"] == [3, 4, 9]
+    assert "Accept it right away" not in page, "that is an officer's"
+    assert "Accept it right away" in visit(Role.OFFICER).get("/requests/new").text
+
+
+@pytest.mark.parametrize(
+    ("change", "describes"),
+    [
+        ({}, "class 1 of client 0"),
+        ({"kind": "client"}, "everything of client 0"),
+        ({"kind": "samples", "sample_ids": "3, 1\n 2;3"}, "3 samples of client 0"),
+    ],
+)
+def test_a_request_is_submitted(visit: Of, world: World, change: dict[str, str], describes: str):
+    ann = visit(Role.REQUESTER)
+    answer = ann.post("/requests", ASK | change)
+    assert answer.status_code == 303
+    page = ann.get(answer.headers["location"]).text
+    assert f"<h1>Forget {describes}</h1>" in page
+    (row,) = world.ledger.requests().requests
+    assert (row.state, row.asked_by, row.subject) == ("received", "ann", "case-1")
+    again = ann.post("/requests", ASK | change)
+    assert again.headers["location"] == answer.headers["location"] + "?known=1"
+    assert "on file already" in ann.get(again.headers["location"]).text
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "status"),
+    [
+        ({"subject": "Jane Doe"}, "is no subject reference", 422),
+        ({"subject": "jane@example.org"}, "is no subject reference", 422),
+        ({"ground": "because"}, "legal ground", 422),
+        ({"label": "2"}, "has no samples of class 2", 422),
+        ({"client": "9"}, "Client 9 does not exist", 422),
+        ({"client": "x"}, "Choose the client", 422),
+        ({"label": "x"}, "Choose what is to be forgotten", 422),
+        ({"kind": "samples", "sample_ids": "one two"}, "whole numbers", 422),
+        ({"kind": "samples", "sample_ids": ""}, "at least one sample id", 422),
+        ({"kind": "samples", "sample_ids": " ".join(map(str, range(11)))}, "names 11 samples", 422),
+        ({"federation": "nowhere"}, "no such federation", 404),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_typed_is_lost(
+    visit: Of, world: World, change: dict[str, str], words: str, status: int
+):
+    answer = visit(Role.REQUESTER).post("/requests", ASK | change)
+    assert answer.status_code == status
+    assert words in answer.text
+    assert f'value="{(ASK | change)["subject"]}"' in answer.text
+    assert not world.ledger.requests().requests
+
+
+def test_the_same_request_of_somebody_else(visit: Of, world: World):
+    """One request; but who may not see it is not shown whose it is."""
+    world.ledger.add_account("bob", "requester")
+    theirs = world.ledger.submit("digits", world.ask().erasure, subject="b-1", ground="other", asked_by="bob").request
+    answer = visit(Role.REQUESTER).post("/requests", ASK | {"subject": "b-1"})
+    assert answer.status_code == 409
+    assert "on file already" in answer.text
+    assert theirs.id not in answer.text
+    assert "bob" not in answer.text
+    assert visit(Role.OPERATOR).post("/requests", ASK | {"subject": "b-1"}).headers["location"].endswith("?known=1")
+
+
+def test_an_officer_accepts_at_once(visit: Of, world: World):
+    visit(Role.OFFICER).post("/requests", ASK | {"accept": "yes"})
+    visit(Role.OPERATOR).post("/requests", ASK | {"accept": "yes", "subject": "case-2"})
+    states = {row.subject: row.state for row in world.ledger.requests().requests}
+    assert states == {"case-1": "queued", "case-2": "received"}, "an operator may not accept"
+
+
+def act(visitor: Visit, id: str, what: str, **fields: str) -> int:
+    return visitor.post(f"/requests/{id}/{what}", fields).status_code
+
+
+def test_accept_refuse_extend(visit: Of, world: World):
+    oscar, request = visit(Role.OFFICER), world.ask()
+    page = oscar.get(f"/requests/{request.id}").text
+    assert 'id="accept"' in page
+    assert 'id="refuse-reason"' in page
+    assert act(oscar, request.id, "extend", months="1", reason="It is complex.") == 303
+    assert act(oscar, request.id, "extend", months="2", reason="Still.") == 409
+    assert act(oscar, request.id, "extend", months="x", reason="Still.") == 409
+    assert act(oscar, request.id, "accept") == 303
+    assert act(oscar, request.id, "accept") == 409
+    assert act(oscar, request.id, "refuse", reason="") == 422
+    assert act(oscar, request.id, "refuse", reason="Not the subject's data.") == 303
+    page = oscar.get(f"/requests/{request.id}").text
+    assert "It was refused." in page
+    assert "Not the subject&#39;s data." in page
+    assert "extended by 1 month" in page
+    assert "What you can do" not in page
+    kinds = [event.kind for event in world.ledger.events(request=request.id, after=0)]
+    assert kinds == ["received", "extended", "accepted", "queued", "refused"]
+
+
+def test_an_accepted_request_that_was_not_queued_can_still_be(visit: Of, world: World):
+    request = world.ask()
+    world.ledger.accept(request.id, actor="oscar")
+    assert act(visit(Role.OFFICER), request.id, "accept") == 303
+    assert world.ledger.request(request.id).state == "queued"
+
+
+@pytest.mark.parametrize(("publish", "state"), [("yes", "done"), ("no", "failed")])
+def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
+    request = world.queued()
+    world.serve(forgotten=False)
+    oscar = visit(Role.OFFICER)
+    page = oscar.get(f"/requests/{request.id}").text
+    assert "An officer must decide." in page
+    assert "Not forgotten" in page
+    assert act(oscar, request.id, "decide", reason="So be it.") == 422
+    assert act(oscar, request.id, "decide", publish=publish, reason="So be it.") == 303
+    assert world.ledger.request(request.id).state == state
+    assert act(oscar, request.id, "decide", publish=publish, reason="So be it.") == 409
+    if state == "failed":
+        assert act(visit(Role.OPERATOR), request.id, "retry") == 303
+        assert world.ledger.request(request.id).state == "queued"
+
+
+def test_a_done_request_has_its_papers(visit: Of, world: World):
+    request = world.served()
+    ann = visit(Role.REQUESTER)
+    page = ann.get(f"/requests/{request.id}").text
+    assert '<strong id="verdict">Forgotten</strong>' in page
+    certificate = ann.get(f"/requests/{request.id}/certificate.json")
+    assert certificate.headers["content-disposition"] == f'attachment; filename="certificate-{request.id[:12]}.json"'
+    kept = world.ledger.certificate_of(request.id)
+    assert kept is not None
+    assert certificate.text == kept.content
+    assert ann.get(f"/requests/{request.id}/evidence.json").text == world.ledger.evidence_of(request.id)
+    assert ann.get(f"/requests/{request.id}/report").status_code == 404, "this worker wrote none"
+    assert ann.get(f"/requests/{world.ask().id}/certificate.json").status_code == 404
+
+
+def test_a_withdrawn_certificate_says_so(visit: Of, world: World):
+    request = world.served()
+    otto = visit(Role.OPERATOR)
+    page = otto.get("/federations/digits/rollback?to=1").text
+    assert "1 request was served since then" in page
+    assert otto.post("/federations/digits/rollback", {"to": "1", "reason": "Wrong."}).status_code == 422, (
+        "not confirmed"
+    )
+    answer = otto.post("/federations/digits/rollback", {"to": "1", "reason": "Wrong.", "confirm": "yes"})
+    assert answer.status_code == 303
+    assert "rolled back to version 1" in otto.get("/federations/digits").text
+    page = otto.get(f"/requests/{request.id}").text
+    assert "The certificate was withdrawn" in page
+    assert "It failed." in page
+    assert otto.get("/federations/digits/rollback?to=7").status_code == 404
+    assert otto.post("/federations/nowhere/rollback", {"to": "1", "reason": "x", "confirm": "yes"}).status_code == 404
+    answer = otto.post("/federations/digits/rollback", {"to": "3", "reason": "x", "confirm": "yes"})
+    assert answer.status_code == 409, "it is the current one"
+
+
+def test_what_is_due_stands_out(visit: Of, world: World, clock: Ticking, app: FastAPI):
+    late = world.ask(subject="late")
+    clock.go_on(days=25)
+    world.ask(subject="fresh")
+    clock.go_on(days=1)
+    page = visit(Role.OFFICER).get("/").text
+    assert page.index("late</td>") < page.index("fresh</td>"), "what is due first stands first"
+    assert '<tr class="soon">' in page
+    clock.go_on(days=3)
+    app.state.console.glance.forget()  # a second has not passed for it
+    page = visit(Role.OFFICER).get("/").text
+    assert '<span class="due overdue">1 day overdue</span>' in page
+    assert re.search(r'<li class="overdue"><span class="figure">1</span> overdue', page)
+    assert act(visit(Role.OFFICER), late.id, "extend", months="1", reason="x") == 409, "it can be extended only before"
+    assert deadline("queued", late.due, late.due)[0] == "soon"
+
+
+def test_a_queue_that_nobody_serves_is_noticed(visit: Of, world: World, clock: Ticking, app: FastAPI):
+    world.queued()
+    clock.go_on(minutes=10)
+    assert "waiting for 10 minutes" in visit(Role.OPERATOR).get("/").text
+    assert "waiting for" not in visit(Role.REQUESTER).get("/").text
+    world.claim()
+    app.state.console.glance.forget()
+    assert "waiting for" not in visit(Role.OPERATOR).get("/").text
+
+
+@on_both
+def test_the_queue_in_pages_and_views(visit: Of, world: World):
+    for number in range(32):
+        world.ask(subject=f"case-{number:02}")
+    world.served(subject="finished")
+    ann = visit(Role.REQUESTER)
+    page = ann.get("/").text
+    assert page.count("<tr class=") == 30
+    following = re.search(r'rel="next" href="([^"]+)"', page)
+    assert following
+    assert ann.get(following[1].replace("&amp;", "&")).text.count("<tr class=") == 2
+    assert "finished" in ann.get("/?view=done").text
+    assert "finished" not in page
+    assert ann.get("/?subject=case-07").text.count("<tr class=") == 1
+    assert "No request here" in ann.get("/?federation=other").text
+    assert ann.get("/?after=nonsense").status_code == 422
+    assert ann.get("/?view=nonsense").status_code == 200
+
+
+def lines(visitor: Visit, path: str) -> list[dict[str, object]]:
+    with visitor.client.stream("GET", path) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        return [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line.startswith("data:")]
+
+
+def test_the_stream_ends_with_the_request(visit: Of, world: World):
+    request = world.served()
+    told = {"state": "done", "reason": None, "stage": None, "fraction": None, "settled": True}
+    assert lines(visit(Role.REQUESTER), f"/requests/{request.id}/stream") == [told]

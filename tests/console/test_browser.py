@@ -1,0 +1,265 @@
+"""The main job in a real browser: from the printed link to a signed certificate.
+
+With FEDFORGET_SCREENSHOTS=DIR the pages are kept as pictures: by day, by night, and at a phone's width."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_server import running_console
+from ledger_worlds import Ticking, World
+from PIL import Image
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.clock import utc_now
+from fedforget.requests import ErasureRequest
+
+pytestmark = pytest.mark.real
+TALLEST = 1700
+NO_NAMES = r"""const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+while (nodes.nextNode()) { const node = nodes.currentNode;
+  node.data = node.data.replace(/\/\S*\/home\//g, "…/fedforget/").replace(/[\w.-]+\/\d+(?![\w.])/g, "worker-1"); }"""
+"""A kept picture names neither the machine nor the folder it was made on."""
+WIDTHS = {"desktop": (1280, 900), "phone": (375, 812)}
+
+
+class Browser:
+    """Chromium, looked at as a person would."""
+
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self.driver = driver
+        keep = os.environ.get("FEDFORGET_SCREENSHOTS")
+        self.folder = Path(keep) if keep else None
+
+    def see(self, selector: str, seconds: float = 30.0) -> WebElement:
+        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.2)
+        return wait.until(
+            lambda d: d.find_element(By.CSS_SELECTOR, selector), f"{selector} on {self.driver.current_url}"
+        )
+
+    def click(self, selector: str) -> None:
+        self.see(selector).click()
+
+    @property
+    def text(self) -> str:
+        return self.driver.find_element(By.TAG_NAME, "body").text
+
+    def sized(self, width: int, height: int, scheme: str = "light") -> None:
+        shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def look(self, name: str) -> None:
+        """Nothing sticks out sideways, at any width; and a picture of each, if somebody wants them."""
+        for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light")):
+            width, height = WIDTHS[size]
+            self.sized(width, height, scheme)
+            wide = self.driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width, f"{name} is {wide} wide at {width}"
+            if self.folder is not None:
+                self.keep(self.folder / f"{name}-{size}{'-dark' if scheme == 'dark' else ''}.png", width)
+        self.sized(*WIDTHS["desktop"])
+
+    def keep(self, path: Path, width: int) -> None:
+        """A picture of the page from its top, also of what is below the window."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.driver.execute_script(NO_NAMES)
+        high = self.driver.execute_script("return document.documentElement.scrollHeight")
+        area = {"x": 0, "y": 0, "width": width, "height": min(high, TALLEST), "scale": 1}
+        asked = {"format": "png", "captureBeyondViewport": True, "clip": area}
+        found = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
+        picture = Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
+        picture.quantize(256).save(path, optimize=True)  # a third of the size, and nobody sees it
+
+    def complaints(self) -> list[str]:
+        """What the browser itself had to say: blocked by the policy, missing files, errors in scripts."""
+        said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        return [words for words in said if not words.endswith("422 (Unprocessable Entity)")]  # a forged certificate
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        pytest.skip("no browser is installed; as root: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+                 "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+                 f"--user-data-dir={tmp_path / 'profile'}"):  # fmt: skip
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    downloads = {"download.default_directory": str(tmp_path / "downloads"), "download.prompt_for_download": False}
+    options.add_experimental_option("prefs", downloads)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
+
+
+def test_from_the_printed_link_to_a_signed_certificate(browser: Browser, tmp_path: Path):
+    with running_console(tmp_path / "home") as console:
+        browser.sized(*WIDTHS["desktop"])
+        browser.driver.get(console.admin_link)
+        browser.click("#use-link")
+        browser.see("#start-demo")
+        assert "works only once" in browser.text
+        browser.look("first-page")
+        browser.click("#start-demo")
+        browser.see("a[href='/requests/new'].button", 120)
+
+        browser.driver.get(console.url + "/requests/new?federation=demo")
+        label = Select(browser.see("#label"))
+        assert label.options[3].text == "3 – 30 samples", "only what exists is offered, with counts"
+        label.select_by_value("3")
+        browser.see("#subject").send_keys("case-17")
+        browser.look("new-request")
+        browser.click("#submit-request")
+        browser.see(".live #bar", 30)
+        browser.see(".steps .now")
+        assert "Forget class 3 of client 0" in browser.text
+        wait = WebDriverWait(browser.driver, 120, poll_frequency=0.1)
+        wait.until(lambda d: float(d.find_element(By.ID, "bar").get_attribute("value") or 0) > 0.2, "live progress")
+        assert browser.see(".steps .now").text in ("forgetting", "auditing")
+        browser.look("at-work")
+        browser.see("#certificate", 240)  # the page shows itself anew
+        assert browser.see("#verdict").text == "Forgotten"
+        assert len(browser.driver.find_elements(By.CSS_SELECTOR, "#evidence figure svg")) >= 3
+        browser.look("request-done")
+
+        certificate = kept_certificate(browser, tmp_path)
+        assert certificate["measured"]["verdict"]["word"] == "forgotten"
+        read_report(browser)
+        verify_here(browser, console.url, tmp_path)
+        look_around(browser, console.url)
+        assert browser.complaints() == []
+    assert console.process.returncode == 0, "".join(console.said)
+    assert "Traceback" not in "".join(console.said)
+
+
+def kept_certificate(browser: Browser, tmp_path: Path) -> dict[str, Any]:
+    browser.click("#certificate")
+    downloads = tmp_path / "downloads"
+    wait = WebDriverWait(browser.driver, 20, poll_frequency=0.1)
+    wait.until(lambda _: downloads.exists() and list(downloads.glob("certificate-*.json")))
+    return json.loads(next(downloads.glob("certificate-*.json")).read_text())
+
+
+def read_report(browser: Browser) -> None:
+    """It is shown in a sandbox: styled, and without an origin."""
+    browser.click("#report")
+    assert "Forgetting class 3 of client 0" in browser.see("h1").text
+    assert browser.driver.execute_script("return self.origin") == "null"
+    browser.driver.back()
+    browser.see("#certificate")
+
+
+def verify_here(browser: Browser, url: str, tmp_path: Path) -> None:
+    """The downloaded certificate is genuine; with one figure changed it is refused."""
+    path = next((tmp_path / "downloads").glob("certificate-*.json"))
+    forged = tmp_path / "forged.json"
+    forged.write_text(path.read_text().replace("case-17", "case-18"))
+    for file, word in ((path, "Genuine."), (forged, "Refused.")):
+        browser.driver.get(url + "/verify")
+        browser.see("#file").send_keys(str(file))
+        browser.click("main button.main")
+        assert word in browser.see("#verified").text
+
+
+def test_a_busy_queue(browser: Browser, tmp_path: Path):
+    """What is late and what is due soon stand out, at any width."""
+    home = tmp_path / "home"
+    with Ledger.open(home, clock=Ticking(utc_now() - timedelta(days=33))) as ledger:
+        secret = fill(World(ledger, ledger.clock))  # type: ignore[arg-type]
+    with running_console(home, "--no-worker") as console:
+        browser.sized(*WIDTHS["desktop"])
+        browser.driver.get(console.url + "/sign-in")
+        browser.look("sign-in")
+        cookie = {"name": f"fedforget-{console.url.rpartition(':')[2]}", "value": secret}
+        browser.driver.add_cookie(cookie)
+        browser.driver.get(console.url + "/")
+        rows = [row.get_attribute("class") for row in browser.driver.find_elements(By.CSS_SELECTOR, ".rows tbody tr")]
+        assert rows == ["overdue", "soon", "soon", "later", "later", "later"]
+        assert browser.see(".tiles .overdue .figure").text == "1"
+        browser.look("busy-queue")
+        browser.driver.find_element(By.PARTIAL_LINK_TEXT, "class 1 of client 1").click()
+        assert "An officer must decide." in browser.text
+        browser.look("deciding")
+        browser.driver.get(console.url + "/federations/digits")
+        assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".edge.restores")) == 1
+        browser.look("rolled-back")
+        assert browser.complaints() == []
+
+
+def fill(world: World) -> str:
+    """Requests of all ages and in all states, and a rollback; the secret of an officer's session."""
+    ledger, clock = world.ledger, world.clock
+    world.served(subject="dsr-1", target=ErasureRequest.of_class(2, 2))
+    world.ask(subject="dsr-2", target=ErasureRequest.of_client(2))
+    clock.go_on(days=5)
+    world.queued(subject="dsr-3", target=ErasureRequest.of_class(1, 1))
+    world.serve(forgotten=False)
+    world.ask(subject="dsr-4", target=ErasureRequest.of_samples(0, [3, 5, 8]))
+    clock.go_on(days=20)
+    world.served(subject="dsr-5", target=ErasureRequest.of_class(0, 0))
+    world.served(subject="dsr-6", target=ErasureRequest.of_class(1, 0))
+    ledger.rollback("digits", 3, "The wrong client's data was named.", actor="oscar")
+    clock.go_on(days=7)
+    world.queued(subject="dsr-7", target=ErasureRequest.of_class(1, 2))
+    world.ask(subject="dsr-8", target=ErasureRequest.of_client(0))
+    refused = world.ask(subject="dsr-9", target=ErasureRequest.of_class(0, 1))
+    ledger.refuse(refused.id, "The records must be kept by law until 2031.", actor="oscar")
+    return ledger.open_session("oscar", by="test", lasting=timedelta(days=100))
+
+
+def look_around(browser: Browser, url: str) -> None:
+    browser.driver.get(url + "/")
+    assert "Nothing is open" in browser.text
+    browser.driver.get(url + "/?view=done")
+    browser.look("queue")
+    browser.driver.get(url + "/federations/demo")
+    assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".lineage circle")) == 2
+    browser.look("federation")
+    browser.driver.get(url + "/trail")
+    browser.click("#check-chain")
+    assert "Chain intact." in browser.see("#checked").text
+    browser.look("trail")
+    browser.driver.get(url + "/accounts")
+    browser.look("accounts")
+    by_keyboard(browser, url)
+
+
+def by_keyboard(browser: Browser, url: str) -> None:
+    """The first stop of the Tab key leads past the navigation; every stop can be seen; none is a trap."""
+    browser.driver.get(url + "/requests/new")
+    active = browser.driver.switch_to.active_element
+    active.send_keys(Keys.TAB)
+    first = browser.driver.switch_to.active_element
+    assert first.get_attribute("class") == "skip"
+    seen = []
+    for _ in range(60):
+        active = browser.driver.switch_to.active_element
+        outline = browser.driver.execute_script("return getComputedStyle(arguments[0]).outlineStyle", active)
+        seen.append(active.get_attribute("id") or active.text)
+        if active.tag_name == "body":
+            break
+        assert outline != "none", f"{seen[-1]} shows no focus"
+        active.send_keys(Keys.TAB)
+    assert {"federation", "client", "label", "subject", "submit-request"} <= set(seen)
+    assert browser.driver.switch_to.active_element.tag_name == "body", "the last stop leads out again"

@@ -1,0 +1,222 @@
+"""`fedforget serve` as a process: what a new machine needs, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from console_server import running_console
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from ledger_worlds import DESCRIPTION
+from typer.testing import CliRunner
+
+from fedforget.cli import app
+from fedforget.console.processes import DemoProcess
+from fedforget.console.server import address_for, admin_link
+from fedforget.console.settings import ConsoleSettings
+from fedforget.ledger.book import Ledger
+from fedforget.ledger.errors import ConflictError
+from fedforget.requests import ErasureRequest
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this one started."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [int(word) for word in found.split()]
+
+
+def wait_for(what, seconds: float = 60.0):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(httpx.TransportError):
+            if found := what():
+                return found
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+@pytest.mark.real
+def test_a_new_machine(tmp_path: Path):
+    """No configuration: a home, a ledger, a key, an admin; and Ctrl-C ends all of it."""
+    home = tmp_path / "home"
+    with running_console(home) as console:
+        assert wait_for(lambda: httpx.get(f"{console.url}/health").json())["status"] == "ready"
+        assert httpx.get(console.admin_link).status_code == 200
+        assert httpx.get(f"{console.url}/metrics").status_code == 200
+        worker = wait_for(lambda: children(console.process.pid))
+        assert wait_for(lambda: httpx.get(f"{console.url}/health").json()["worker"] == "running")
+    assert console.process.returncode == 0, console.said
+    assert not any(map(is_running, worker)), "the worker ends with it"
+    assert (home / "ledger.sqlite").stat().st_mode & 0o077 == 0 or home.stat().st_mode & 0o077 == 0
+    with Ledger.open(home) as ledger:
+        assert [row.role for row in ledger.accounts()] == ["admin"]
+        assert len(ledger.public_keys()) == 1
+        assert ledger.check().intact
+    with running_console(home, "--no-worker") as console:
+        assert console.admin_link, "nobody could sign in otherwise, so there is a new one"
+        assert httpx.get(f"{console.url}/health").json()["worker"] == "none here"
+        assert children(console.process.pid) == []
+
+
+@pytest.mark.real
+def test_a_worker_that_dies_is_started_again(tmp_path: Path):
+    with running_console(tmp_path / "home") as console:
+        assert console.url
+        (first,) = wait_for(lambda: children(console.process.pid))
+        os.kill(first, signal.SIGKILL)
+        (second,) = wait_for(lambda: [pid for pid in children(console.process.pid) if pid != first and is_running(pid)])
+        assert is_running(second)
+
+
+@pytest.mark.real
+def test_a_killed_console_takes_its_worker_along(tmp_path: Path):
+    with running_console(tmp_path / "home") as console:
+        assert console.url
+        (worker,) = wait_for(lambda: children(console.process.pid))
+        console.process.kill()
+        assert wait_for(lambda: not is_running(worker)), "nobody is left behind"
+
+
+@pytest.mark.real
+def test_it_ends_although_somebody_watches(tmp_path: Path):
+    """An open stream does not keep the server."""
+    home = tmp_path / "home"
+    with running_console(home, "--no-worker") as console:
+        cookie_name = f"fedforget-{console.url.rpartition(':')[2]}"
+        secret, request = watched(home)
+        cookie = {cookie_name: secret}
+        with (
+            httpx.Client(base_url=console.url, cookies=cookie) as client,
+            client.stream("GET", f"/requests/{request}/stream", timeout=30) as stream,
+        ):
+            lines = stream.iter_lines()
+            assert next(lines).startswith("data: ")
+            began = time.monotonic()
+            console.process.send_signal(signal.SIGTERM)
+            assert console.process.wait(20) == 0
+            assert time.monotonic() - began < 10
+            list(lines)
+
+
+@pytest.mark.real
+def test_it_speaks_https_itself(tmp_path: Path):
+    certificate, key = own_certificate(tmp_path)
+    options = ("--no-worker", "--certificate", str(certificate), "--key", str(key))
+    with running_console(tmp_path / "home", *options) as console:
+        assert console.url.startswith("https://127.0.0.1:")
+        trusted = ssl.create_default_context(cafile=str(certificate))
+        with httpx.Client(base_url=console.url, verify=trusted) as client:
+            answer = client.get("/sign-in")
+            assert answer.headers["strict-transport-security"] == "max-age=31536000"
+            assert "Secure" in answer.headers["set-cookie"]
+            assert answer.headers["set-cookie"].startswith("__Host-fedforget")
+
+
+def own_certificate(folder: Path) -> tuple[Path, Path]:
+    """For 127.0.0.1, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(address, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    files = folder / "certificate.pem", folder / "key.pem"
+    files[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    form = serialization.PrivateFormat.PKCS8
+    files[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+    return files
+
+
+def watched(home: Path) -> tuple[str, str]:
+    """A session, and a request that waits."""
+    with Ledger.open(home) as ledger:
+        ledger.register_federation("digits", "local", "/nowhere", DESCRIPTION, {"w": torch.zeros(2)})
+        made = ledger.submit("digits", ErasureRequest.of_class(0, 1), subject="s", ground="other", asked_by="admin")
+        ledger.accept(made.request.id, actor="admin")
+        ledger.queue(made.request.id, actor="admin")
+        return ledger.open_session("admin", by="test"), made.request.id
+
+
+def refused(*options: str) -> str:
+    result = CliRunner().invoke(app, ["serve", *options])
+    assert result.exit_code != 0
+    return str(result.exception)
+
+
+def test_what_it_refuses(tmp_path: Path):
+    home = ("--home", str(tmp_path / "home"))
+    assert "would travel in the clear" in refused(*home, "--host", "0.0.0.0")
+    assert "would travel in the clear" in refused(*home, "--url", "http://forget.example")
+    assert "belong together" in refused(*home, "--certificate", "x.pem")
+    assert "is not there" in refused(*home, "--certificate", "x.pem", "--key", "y.pem")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert "choose another with --port" in refused(*home, "--port", str(taken.getsockname()[1]))
+
+
+def test_the_admin_link(tmp_path: Path):
+    settings = ConsoleSettings()
+    with Ledger.open(tmp_path) as ledger:
+        link = admin_link(ledger, settings)
+        assert link is not None
+        assert link.startswith("http://127.0.0.1:8765/link/")
+        assert admin_link(ledger, settings) not in (None, link), "as long as nobody has set a password"
+        ledger.change_account("admin", password="long enough it is", actor="admin")
+        assert admin_link(ledger, settings) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "tls", "url"),
+    [
+        ("127.0.0.1", False, "http://127.0.0.1:8765"), ("::1", False, "http://[::1]:8765"),
+        ("0.0.0.0", True, "https://127.0.0.1:8765"), ("forget.example", True, "https://forget.example:8765"),
+    ],
+)  # fmt: skip
+def test_the_address_that_people_type(host: str, tls: bool, url: str):
+    assert address_for(host, 8765, tls=tls) == url
+
+
+def test_the_demo_federation(tmp_path: Path):
+    """In a process of its own; once; and it is what the form offers then."""
+    with Ledger.open(tmp_path / "home") as ledger:
+        demo = DemoProcess(ledger)
+        assert demo.progress["state"] == "idle"
+        demo.start("admin")
+        with pytest.raises(ConflictError):
+            demo.start("admin")
+        assert wait_for(lambda: demo.progress["state"] != "running", 120)
+        assert demo.progress["state"] == "done", demo.progress
+        (row,) = ledger.federations()
+        assert row.description["clients"][0]["counts"][3] == 30
+        demo.start("admin")
+        assert wait_for(lambda: demo.progress["state"] != "running", 120)
+        assert demo.progress["state"] == "failed"
+        assert "already" in demo.progress["reason"]
+        demo.stop()
