@@ -22,6 +22,7 @@ from fedforget.files import write_text
 
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
+    from fedforget.ledger.schema import Federation
 
 ledger_app = typer.Typer(help="The ledger itself: backup, restore, pin, check, migrate, register, rollback.",
                          no_args_is_help=True)  # fmt: skip
@@ -41,6 +42,12 @@ AsOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
+MethodOption = Annotated[str, typer.Option(help="The method that serves its requests.")]
+PresetOption = Annotated[str | None, typer.Option(help="A preset of the method.")]
+LevelOption = Annotated[str, typer.Option(help="alone, quick or full.")]
+LimitOption = Annotated[float, typer.Option(help="Points the retained accuracy may fall by itself.")]
+KeepOption = Annotated[int, typer.Option(help="How long superseded weights stay.")]
+TogetherOption = Annotated[int, typer.Option(help="How many waiting requests are served in one go.")]
 PinOption = Annotated[
     list[str] | None, typer.Option(help="A pin, or a file with one in it; may be repeated.", metavar="PIN")
 ]
@@ -167,16 +174,21 @@ def migrate(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOpti
     print_result(as_json, {"from": before, "to": after}, [line])
 
 
+def print_registered(federation: Federation, as_json: bool) -> None:
+    line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
+    print_result(as_json, federation.to_json(), [line])
+
+
 @ledger_app.command("register")
 def register_run(
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
-    method: Annotated[str, typer.Option(help="The method that serves its requests.")] = "fedaf",
-    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
-    audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
-    accuracy_limit: Annotated[float, typer.Option(help="Points the retained accuracy may fall by itself.")] = 2.0,
-    keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
-    together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
+    method: MethodOption = "fedaf",
+    preset: PresetOption = None,
+    audit_level: LevelOption = "quick",
+    accuracy_limit: LimitOption = 2.0,
+    keep_days: KeepOption = 30,
+    together: TogetherOption = 1,
     as_account: AsOption = None,
     home: HomeOption = None,
     url: LedgerOption = None,
@@ -188,7 +200,7 @@ def register_run(
             name, run, actor=acting(ledger, as_account), method=method, preset=preset, audit_level=audit_level,
             accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
         )  # fmt: skip
-    print_result(as_json, federation.to_json(), [f"Registered {name}: {federation.method} ({federation.preset})."])
+    print_registered(federation, as_json)
 
 
 @ledger_app.command()

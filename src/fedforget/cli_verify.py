@@ -3,7 +3,6 @@ with its signature, its events and its hashes; offline."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -15,6 +14,7 @@ import typer
 from fedforget.audit.evidence import read_evidence, verify_evidence
 from fedforget.cli_ledger import needs_service
 from fedforget.errors import InputError
+from fedforget.files import sha256_of_file
 
 
 def verify(
@@ -104,7 +104,6 @@ def _certificate(
 
 
 def _same(file: Path, sha256: str, what: str) -> None:
-    with open(file, "rb") as handle:
-        found = hashlib.file_digest(handle, "sha256").hexdigest()
+    found = sha256_of_file(file)
     if found != sha256:
         raise InputError(f"{file} is not the {what}: its SHA-256 is {found}, not {sha256}.")

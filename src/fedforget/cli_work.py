@@ -15,11 +15,18 @@ from fedforget.cli_ledger import (
     AsOption,
     HomeOption,
     JsonOption,
+    KeepOption,
     LedgerOption,
+    LevelOption,
+    LimitOption,
+    MethodOption,
+    PresetOption,
+    TogetherOption,
     acting,
     ledger_app,
     needs_service,
     open_ledger,
+    print_registered,
     print_result,
 )
 from fedforget.errors import InputError
@@ -79,12 +86,12 @@ def _stopped_by_signals() -> threading.Event:
 def register_flower_federation(
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
     file: Annotated[Path, typer.Argument(help="A TOML file that says where it is.", metavar="FILE")],
-    method: Annotated[str, typer.Option(help="The method that serves its requests.")] = "fedaf",
-    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
-    audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
-    accuracy_limit: Annotated[float, typer.Option(help="Points the retained accuracy may fall by itself.")] = 2.0,
-    keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
-    together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
+    method: MethodOption = "fedaf",
+    preset: PresetOption = None,
+    audit_level: LevelOption = "quick",
+    accuracy_limit: LimitOption = 2.0,
+    keep_days: KeepOption = 30,
+    together: TogetherOption = 1,
     as_account: AsOption = None,
     home: HomeOption = None,
     url: LedgerOption = None,
@@ -101,4 +108,4 @@ def register_flower_federation(
             ledger, name, file, actor=acting(ledger, as_account), method=method, preset=preset,
             audit_level=audit_level, accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
         )  # fmt: skip
-    print_result(as_json, federation.to_json(), [f"Registered {name}: {federation.method} ({federation.preset})."])
+    print_registered(federation, as_json)

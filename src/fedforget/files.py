@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -40,6 +41,27 @@ def write_bytes(path: Path, data: bytes) -> None:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+@contextmanager
+def held_lock(path: Path) -> Iterator[bool]:
+    """True for the one process that has the lock of this file, False for any other; it dies with its process."""
+    import fcntl
+
+    with writing():
+        opened = open(path, "ab")  # noqa: SIM115 (closed by the next line, errors in it are its own)
+    with opened as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def sha256_of_file(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def write_text(path: Path, text: str) -> None:

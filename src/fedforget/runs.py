@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
-from fedforget.files import write_bytes, write_json, write_text, writing
+from fedforget.files import held_lock, write_bytes, write_json, write_text, writing
 from fedforget.models import build_model
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
@@ -265,20 +265,9 @@ class Run:
     def queued(self) -> list[Path]:
         return sorted((self.folder / "queue").glob("*.json"))
 
-    @contextmanager
-    def training_lock(self) -> Iterator[bool]:
-        """True for the one process that may move this run's training on; the lock dies with its process."""
-        import fcntl
-
-        with writing():
-            opened = open(self.folder / ".lock", "w")  # noqa: SIM115 (closed by the next line, errors in it are its own)
-        with opened as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                yield False
-                return
-            yield True
+    def training_lock(self) -> AbstractContextManager[bool]:
+        """True for the one process that may move this run's training on."""
+        return held_lock(self.folder / ".lock")
 
 
 class FolderHistory:
@@ -339,11 +328,16 @@ class FolderHistory:
             raise InputError(f"{path} is damaged and cannot be read; restore it from a backup.") from None
 
 
-def save_model(path: Path, state: Mapping[str, Tensor]) -> str:
-    """Write a model as safetensors; its SHA-256."""
+def model_bytes(state: Mapping[str, Tensor]) -> bytes:
+    """A model as safetensors."""
     from safetensors.torch import save
 
-    data = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
+
+
+def save_model(path: Path, state: Mapping[str, Tensor]) -> str:
+    """Write a model as safetensors; its SHA-256."""
+    data = model_bytes(state)
     write_bytes(path, data)
     return hashlib.sha256(data).hexdigest()
 

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
-from fedforget.audit.membership import attack_membership
+from fedforget.audit.membership import Membership, attack_membership
 from fedforget.errors import InputError
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule, further_rounds
@@ -73,15 +73,13 @@ def knowledge_of(
     attacked = attack_membership(
         federation, state, requests, served=served, attack=attack, keep=False, seed=seed, threads=threads
     )
-    gap, loss_gap, area = attacked.gap, attacked.loss_gap, attacked.areas.get("loss")
-    return Knowledge(
-        bd_acc=share_as_trained(target),
-        true_acc=share_as_true(target),
-        target_loss=target.mean_loss,
-        memory_gap=None if gap is None else gap.value,
-        loss_gap=None if loss_gap is None else loss_gap.value,
-        auc=None if area is None else area.value,
-    )
+    return Knowledge(share_as_trained(target), share_as_true(target), target.mean_loss, **beside_unseen(attacked))
+
+
+def beside_unseen(attacked: Membership) -> dict[str, float | None]:
+    """The figures of R that stand beside held-out samples of its kind."""
+    found = {"memory_gap": attacked.gap, "loss_gap": attacked.loss_gap, "auc": attacked.areas.get("loss")}
+    return {name: None if reading is None else reading.value for name, reading in found.items()}
 
 
 def durability(

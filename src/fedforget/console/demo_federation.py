@@ -11,22 +11,13 @@ import sys
 import time
 
 from fedforget.console.orphans import end_with_parent
-from fedforget.data.backdoor import Backdoor
-from fedforget.demo import DEMO_REQUEST
+from fedforget.demo import demo_config
 from fedforget.errors import FedForgetError
-from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
 from fedforget.pipeline import train_run
-from fedforget.runs import Run, RunConfig, default_trigger
+from fedforget.runs import Run
 
 NAME = "demo"
-
-
-def demo_config() -> RunConfig:
-    schedule = Schedule(rounds=20, lr=0.05, batch_size=16, threads=1)
-    dataset = RunConfig().load_dataset()
-    backdoor = Backdoor.draw(DEMO_REQUEST, default_trigger(dataset), len(dataset.classes), schedule.seed)
-    return RunConfig(schedule=schedule, backdoor=backdoor)
 
 
 def make_demo(ledger: Ledger, actor: str) -> None:

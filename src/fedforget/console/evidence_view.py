@@ -16,7 +16,8 @@ from markupsafe import Markup
 
 from fedforget.audit.evidence import SENSELESS
 from fedforget.report import Chart
-from fedforget.report_evidence import Measured, compared_with, judged, shown_bins
+from fedforget.report_evidence import Measured, compared_with, judged
+from fedforget.report_plots import shown_bins
 
 KEPT = 64
 TONES = {"forgotten": "good", "not forgotten": "bad", "over-forgotten": "bad", "not enough evidence": "unclear"}

@@ -22,7 +22,7 @@ import torch
 
 from fedforget.data.locations import CHECKOUT
 from fedforget.errors import InputError
-from fedforget.files import writing
+from fedforget.files import held_lock, writing
 
 Cell = dict[str, Any]
 PROVENANCE = (
@@ -97,19 +97,14 @@ class CellFile:
 
 @contextmanager
 def alone(path: Path) -> Iterator[CellFile]:
-    """The file at `path`, with other processes kept from adding to it; the lock dies with its process."""
-    import fcntl
-
+    """The file at `path`, with other processes kept from adding to it."""
     with writing():
         path.parent.mkdir(parents=True, exist_ok=True)
-        opened = open(path, "ab")  # noqa: SIM115 (closed by the next line, errors in it are its own)
-    with opened as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    with held_lock(path) as ours:
+        if not ours:
             raise InputError(
                 f"Another process is computing cells of {path}; wait for it, or use another --out and --merge it later."
-            ) from None
+            )
         yield CellFile(path)
 
 

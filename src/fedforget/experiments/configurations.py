@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from fedforget.data.backdoor import Trigger
@@ -51,7 +52,7 @@ class Configuration:
     @property
     def weights(self) -> int:
         """How many trainable ones the network has."""
-        return weight_count(build_model(self.model, self.shape, self.classes, seed=0))
+        return _weights(self.model, self.shape, self.classes)
 
     def schedule(self, seed: int, threads: int) -> Schedule:
         return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads, self.decay)
@@ -70,6 +71,11 @@ class Configuration:
             f"{self.momentum:g}, "
             f"batch {self.batch_size}; client {ASKING_CLIENT} asks; trigger {t.size}x{t.size}, {t.corner}."
         )
+
+
+@cache
+def _weights(model: str, shape: tuple[int, int, int], classes: int) -> int:
+    return weight_count(build_model(model, shape, classes, seed=0))
 
 
 _OPEN = {

@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedforget.audit.durability import ROUNDS, knowledge_of
+from fedforget.audit.durability import ROUNDS, beside_unseen
+from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import Points, scatter_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, target_specs
@@ -47,20 +48,25 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
             state, cost, notes = result.state, result.cost.to_json(), list(result.notes)
         measured = scenario.measure(state)
         rounds = (0, *(QUICK_ROUNDS if scenario.options.quick else ROUNDS))
-        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, rounds)}
+        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, measured, rounds)}
     except FedForgetError as error:
         return figures | {"note": str(error)}
 
 
-def curve(scenario: Scenario, before: State, rounds: Sequence[int]) -> dict[str, dict[str, float | None]]:
-    """The figures after each of `rounds`, by their number as a word (they go through JSON)."""
+def curve(
+    scenario: Scenario, before: State, now: Mapping[str, Any], rounds: Sequence[int]
+) -> dict[str, dict[str, float | None]]:
+    """The figures after each of `rounds`, by their number as a word (they go through JSON). `now`: what was measured
+    before any of them."""
     schedule, found = scenario.schedule, {}
     for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
         if done in rounds:
-            known = knowledge_of(
-                scenario.federation, state, scenario.requests, seed=schedule.seed, threads=schedule.threads
+            measured = scenario.measure(state) if done else now
+            attacked = attack_membership(
+                scenario.federation, state, scenario.requests, keep=False, seed=schedule.seed, threads=schedule.threads
             )
-            found[str(done)] = {**known.to_json(), "test_acc": scenario.measure(state)["test_acc"]}
+            own = {name: measured[name] for name in ("bd_acc", "true_acc", "target_loss", "test_acc")}
+            found[str(done)] = own | beside_unseen(attacked)
     return found
 
 

@@ -3,7 +3,6 @@ for how far it is, what came of it, or what went wrong."""
 
 from __future__ import annotations
 
-import fcntl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from typing import Any
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import Federation
-from fedforget.files import writing
+from fedforget.files import held_lock
 from fedforget.jobs import Job, NotWanted, Reached, write_failure
 from fedforget.serving import Attentive, serve_job
 
@@ -75,14 +74,10 @@ class _Teller:
 
 @contextmanager
 def _turn(folder: Path, teller: _Teller) -> Iterator[None]:
-    with writing():
-        handle = open(folder / LOCK, "w")  # noqa: SIM115 (closed by the next line)
-    with handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                teller.check()
-                time.sleep(1.0)
-        yield
+    while True:
+        with held_lock(folder / LOCK) as ours:
+            if ours:
+                yield
+                return
+        teller.check()
+        time.sleep(1.0)

@@ -13,11 +13,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
+from fedforget.files import sha256_of_file
 from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.keys import read_public
-from fedforget.ledger.model_files import hash_of_file
 from fedforget.ledger.schema import Certificate, Document, Event, Key, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionState
 
@@ -139,4 +139,4 @@ def _files(session: Session, home: Path) -> Iterator[str]:
 def _problem_of_file(path: Path, sha256: str) -> str | None:
     if not path.exists():
         return "is missing."
-    return None if hash_of_file(path) == sha256 else "was changed."
+    return None if sha256_of_file(path) == sha256 else "was changed."

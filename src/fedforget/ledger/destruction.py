@@ -9,9 +9,9 @@ from datetime import timedelta
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from fedforget.files import writing
+from fedforget.files import sha256_of_file, writing
 from fedforget.ledger.core import SYSTEM
-from fedforget.ledger.model_files import hash_of_file, sync_folder
+from fedforget.ledger.model_files import sync_folder
 from fedforget.ledger.schema import Candidate, Federation, Remains, Version
 from fedforget.ledger.states import VersionState
 from fedforget.ledger.versions import Versions
@@ -62,7 +62,7 @@ class Destruction(Versions):
         with writing():
             for path, sha256 in files:
                 # Another file in its place belongs to a later version, and goes with that one.
-                if path.exists() and hash_of_file(path) == sha256:
+                if path.exists() and sha256_of_file(path) == sha256:
                     path.unlink()
                     sync_folder(path.parent)
         session.execute(update(Remains).where(*mine, Remains.destroyed.is_(None)).values(destroyed=now))

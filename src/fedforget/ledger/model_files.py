@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from safetensors.torch import save
 from sqlalchemy import select
 from torch import Tensor
 
 from fedforget.errors import InputError
-from fedforget.files import write_bytes, writing
+from fedforget.files import sha256_of_file, write_bytes, writing
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.schema import Candidate, Version
 from fedforget.ledger.states import VersionState
 from fedforget.params import State
-from fedforget.runs import load_model
+from fedforget.runs import load_model, model_bytes
 
 
 class ModelFiles(Core):
@@ -37,8 +36,7 @@ class ModelFiles(Core):
 
     def store_model(self, state: Mapping[str, Tensor]) -> str:
         """Write a model's file, if it is not there; its SHA-256."""
-        data = save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()})
-        return self.store_model_bytes(data)
+        return self.store_model_bytes(model_bytes(state))
 
     def store_model_bytes(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
@@ -60,7 +58,7 @@ class ModelFiles(Core):
         path = self.model_path(sha256)
         if not path.exists():
             raise InputError(f"The model file {path.name} is missing; restore it from a backup.")
-        if hash_of_file(path) != sha256:
+        if sha256_of_file(path) != sha256:
             raise InputError(f"The model file {path.name} was changed: its SHA-256 is another.")
 
     def sweep_models(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
@@ -87,11 +85,6 @@ def _is_old(path: Path, limit: datetime) -> bool:
         return path.stat().st_mtime <= limit.timestamp()
     except FileNotFoundError:
         return False
-
-
-def hash_of_file(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from fedforget.audit.evidence import read_evidence
 from fedforget.errors import InputError
+from fedforget.files import sha256_of_file
 from fedforget.ledger.chain import canonical, sha256_of
-from fedforget.ledger.model_files import hash_of_file
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,4 @@ def _hash_of_file(home: Path, path: str) -> str:
     place = (home / path).resolve()
     if not place.is_relative_to(home.resolve()) or not place.is_file():
         raise InputError(f"{path} is no file under the ledger's home, so the ledger cannot destroy it later.")
-    return hash_of_file(place)
+    return sha256_of_file(place)

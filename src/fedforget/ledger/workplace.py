@@ -6,14 +6,12 @@ hold what the version before holds, the ledger destroys them with it."""
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import IO
 
-from fedforget.files import writing
+from fedforget.files import held_lock, writing
 from fedforget.jobs import Job, clear
 from fedforget.methods import METHODS
 
@@ -33,30 +31,17 @@ def workplace(home: Path, federation: str) -> Iterator[Path]:
         folder = work_folder(home, federation) / str(number)
         with writing():
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _lock(folder) as alone:
+        with held_lock(folder / LOCK) as alone:
             if alone:
                 yield folder
                 return
-
-
-@contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    with writing():
-        handle: IO[str] = open(folder / LOCK, "w")  # noqa: SIM115 (closed by the next line)
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
 
 
 def sweep(home: Path, federation: str, version: int) -> int:
     """Clear the folders of jobs that began from another version than the current one: nobody goes on with them."""
     cleared = 0
     for folder in work_folder(home, federation).glob("[0-9]*"):
-        with _lock(folder) as alone:
+        with held_lock(folder / LOCK) as alone:
             job = Job.read(folder) if alone else None
             if job is not None and job.version != version:
                 clear(folder)
