@@ -116,7 +116,7 @@ def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Pa
     assert record["after"] == {"version": 2, "sha256": version.sha256}
     assert office.kinds(id) == ["received", "accepted", "queued", "forgetting", "auditing", "done", "certified"]
     assert [event.actor for event in ledger.events(request=id, kinds=["auditing"])] == ["worker/first"]
-    assert ledger.progress([id])[id].fraction > 0
+    assert ledger.progress([id])[id].fraction >= 0.2  # forgetting is behind it, however quick the audit was
     assert ledger.check().problems == ()
     assert sorted(path.name for path in office.workplace().iterdir()) == [".worker"]
     assert office.work() == 0

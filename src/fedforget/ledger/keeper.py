@@ -38,6 +38,7 @@ class Keeper:
         self._audits = False
         self._reached: tuple[str, float] = (FORGETTING[0], 0.0)
         self._told: tuple[str, float] | None = None
+        self._telling = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
@@ -52,6 +53,8 @@ class Keeper:
         if not self._audits:
             self._ledger.start_audit(self._claim)
             self._audits = True
+            self._reached = ("auditing", max(FORGETTING[2], self._reached[1]))
+            self._tell()  # at once: a quick audit can be over before the next tick
 
     def check(self) -> None:
         if self.lost or self._stop.is_set():
@@ -65,14 +68,18 @@ class Keeper:
         self._over.set()
         self._thread.join()
 
+    def _tell(self) -> None:
+        with self._telling:  # so that an older line never follows a newer one
+            if self._told != self._reached:
+                self._told = self._reached
+                self._ledger.set_progress(self._claim, *self._told)
+
     def _keep(self) -> None:
         renew_every = self._lease_seconds / 3.0
         renewed = time.monotonic()
         while True:
             try:
-                if self._told != self._reached:
-                    self._told = self._reached
-                    self._ledger.set_progress(self._claim, *self._told)
+                self._tell()
                 if time.monotonic() - renewed >= renew_every:
                     self._ledger.heartbeat(self._claim, self._lease_seconds)
                     renewed = time.monotonic()
