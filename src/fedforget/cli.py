@@ -100,6 +100,7 @@ def train(
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Batch size.")] = None,
+    participation: Annotated[float | None, typer.Option(help="The part of the clients that train in a round.")] = None,
     seed: Annotated[int | None, typer.Option(help="The one seed every draw comes from.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")
@@ -120,7 +121,7 @@ def train(
         "dataset": dataset, "clients": clients, "partition": partition, "model": model, "train_limit": train_limit,
         "schedule": {
             "rounds": rounds, "epochs": epochs, "lr": lr, "momentum": momentum, "batch_size": batch_size,
-            "seed": seed, "threads": threads,
+            "participation": participation, "seed": seed, "threads": threads,
         },
         "backdoor": backdoor, "history": history,
     }  # fmt: skip

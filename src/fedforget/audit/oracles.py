@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.local import Federation, TargetSize
-from fedforget.federation.rounds import Schedule, participants, train
+from fedforget.federation.rounds import Schedule, drawn, train
 from fedforget.federation.stacked import (
     CannotStackError,
     TrainStacked,
@@ -104,14 +104,17 @@ def oracle_models(
         raise InputError(f"The number of oracles is {count}, but it must be 1 or larger.")
     exclude = (*served, *requests)
     federation.check(exclude)
-    stacked = can_stack(federation.model) and (gains_from_stacking(federation) if stacked is None else stacked)
+    # Each model of a stack would have to train with clients of its own where a round draws some of them.
+    possible = can_stack(federation.model) and schedule.participation == 1.0
+    stacked = possible and (gains_from_stacking(federation) if stacked is None else stacked)
     ensemble = _Ensemble(federation, exclude, schedule, count, data, cache)
     if retrained is not None:
         ensemble.models[0] = ensemble.taken(retrained)
     ensemble.find(stacked=False)
     if stacked:
         ensemble.find(stacked=True)
-    attended = _Attended(federation, exclude, len(ensemble.lacking) * schedule.rounds, progress)
+    replies = len(drawn(federation.clients, schedule.train_task(0, exclude)))
+    attended = _Attended(federation, replies, len(ensemble.lacking) * schedule.rounds, progress)
     if stacked:
         together = [number for number in ensemble.lacking if number > 0]
         # What cannot be told from the layers shows in the first step; one after another it can still be trained.
@@ -236,11 +239,9 @@ class _Attended:
     """A federation that tells how far it is, and notes whether a client missed a round: a federation on other machines
     goes on without one that is away, and a model without its data must not be kept for one with them."""
 
-    def __init__(
-        self, federation: Federation, exclude: Sequence[ErasureRequest], rounds: int, progress: Progress
-    ) -> None:
+    def __init__(self, federation: Federation, replies_a_round: int, rounds: int, progress: Progress) -> None:
         self._federation, self._progress = federation, progress
-        self._round = len(participants(federation, exclude))
+        self._round = replies_a_round
         self._done, self._total = 0, rounds * self._round
         self.model, self.classes = federation.model, federation.classes
         self.normalisation, self.device = federation.normalisation, federation.device

@@ -18,7 +18,7 @@ from fedforget.models import build_model
 from fedforget.params import weight_count
 
 ASKING_CLIENT = 0
-"""Clients are alike under an IID partition, so which one asks does not matter."""
+"""Clients are alike under an IID partition, so which one asks does not matter. Where they are not, see `Scenario`."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Configuration:
     epochs: int = 1
     decay: float = 1.0
     partition: str = "iid"
+    participation: float = 1.0
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings of a `method:preset` that depend on the data set."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +56,15 @@ class Configuration:
         return _weights(self.model, self.shape, self.classes)
 
     def schedule(self, seed: int, threads: int) -> Schedule:
-        return Schedule(self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads, self.decay)
+        return Schedule(
+            self.rounds, self.epochs, self.lr, self.momentum, self.batch_size, seed, threads, self.decay,
+            self.participation,
+        )  # fmt: skip
+
+    @property
+    def alike(self) -> bool:
+        """Whether one client is as good as another to ask: the same kind of data, and a part in every round."""
+        return self.partition == "iid" and self.participation == 1.0
 
     def overrides_of(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What this data set changes in a method's preset, overruled by `own`."""
@@ -65,11 +74,14 @@ class Configuration:
         """One sentence for a page of results."""
         t = self.trigger
         falling = f", falling to {self.lr * self.decay:g}" if self.decay < 1 else ""
+        spread = self.partition.replace(":", " ").replace("iid", "IID").replace("dirichlet", "Dirichlet")
+        some = "" if self.participation == 1.0 else f", {100 * self.participation:g} % of them in a round"
+        asks = f"client {ASKING_CLIENT}" if self.alike else "of the last round, the client with most of the class"
         return (
-            f"{self.dataset}, network {self.model}, {self.clients} clients, {self.partition.upper()}, {self.rounds} "
+            f"{self.dataset}, network {self.model}, {self.clients} clients{some}, {spread}, {self.rounds} "
             f"rounds of {self.epochs} local epoch, SGD with learning rate {self.lr:g}{falling}, momentum "
             f"{self.momentum:g}, "
-            f"batch {self.batch_size}; client {ASKING_CLIENT} asks; trigger {t.size}x{t.size}, {t.corner}."
+            f"batch {self.batch_size}; {asks} asks; trigger {t.size}x{t.size}, {t.corner}."
         )
 
 
@@ -136,6 +148,15 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
                 "batch size": "not printed; at learning rate 0.001, batch 64 gives 51 % (without momentum) and 93.5 % "
                 "(momentum 0.9), batch 10 with momentum 0.9 gives 98.2 % (the paper: 98.3 %)",
             },
+        ),
+        "skewed": replace(
+            _MNIST, name="skewed", clients=10, partition="dirichlet:0.1",
+            reasons={"all": "past the paper: 10 clients, each of which has most of its data from one to three classes"},
+        ),
+        "crowd": replace(
+            _MNIST, name="crowd", clients=100, partition="dirichlet:0.3", participation=0.1, rounds=50,
+            reasons={"all": "past the paper: 100 clients with skewed data, ten of them in a round; the same number of "
+                            "gradient evaluations as in `default`"},
         ),
     },
     "cifar10": {

@@ -19,6 +19,7 @@ from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.cells import Cell, CellFile, provenance
+from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.scenario import poisoned_part, request_for
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
@@ -121,8 +122,8 @@ class CoreBench:
         base = SCHEDULES[unit.schedule]
         schedule = replace(base, seed=unit.seed, threads=threads)
         parts = partition("iid", dataset.train.labels, CLIENTS, unit.seed)
-        request = request_for(unit.target, dataset.train.ids[parts[0]], unit.seed)
-        poison = poisoned_part(request, dataset.train.ids[parts[0]], unit.seed)
+        request = request_for(unit.target, ASKING_CLIENT, dataset.train.ids[parts[ASKING_CLIENT]], unit.seed)
+        poison = poisoned_part(request, dataset.train.ids[parts[ASKING_CLIENT]], unit.seed)
         backdoor = Backdoor.draw(poison, Trigger(5), len(dataset.classes), unit.seed) if unit.poisoned else None
         model = xavier_initialise(NETWORKS[unit.model](dataset.shape, len(dataset.classes)), unit.seed)
         initial = state_of(model)

@@ -27,7 +27,7 @@ from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import train
+from fedforget.federation.rounds import drawn, train
 from fedforget.files import write_bytes, writing
 from fedforget.methods import Forgetting, forget
 from fedforget.models import build_model
@@ -51,21 +51,21 @@ class ScenarioSpec:
         what = self.target or f"class{'-'.join(map(str, self.labels))}"
         return f"{'' if self.poisoned else 'clean-'}{what}/seed{self.seed}"
 
-    def requests(self, client_ids: Tensor) -> tuple[ErasureRequest, ...]:
-        """What the asking client, who holds these samples, asks for: one request after another."""
+    def requests(self, client: int, client_ids: Tensor) -> tuple[ErasureRequest, ...]:
+        """What the client that holds these samples asks for: one request after another."""
         names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
-        return tuple(request_for(name, client_ids, self.seed) for name in names)
+        return tuple(request_for(name, client, client_ids, self.seed) for name in names)
 
 
-def request_for(target: str, client_ids: Tensor, seed: int) -> ErasureRequest:
+def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> ErasureRequest:
     """The request for "class3", for "samples500" (so many random samples of the client) or for "client"."""
     if target.startswith("class"):
-        return ErasureRequest.of_class(ASKING_CLIENT, int(target.removeprefix("class")))
+        return ErasureRequest.of_class(client, int(target.removeprefix("class")))
     if target.startswith("samples"):
         count = int(target.removeprefix("samples"))
         order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "samples"))
-        return ErasureRequest.of_samples(ASKING_CLIENT, client_ids[order[:count]].tolist())
-    return ErasureRequest.of_client(ASKING_CLIENT)
+        return ErasureRequest.of_samples(client, client_ids[order[:count]].tolist())
+    return ErasureRequest.of_client(client)
 
 
 def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> ErasureRequest:
@@ -74,7 +74,7 @@ def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> Era
     if request.kind != "client":
         return request
     order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "poisoned half"))
-    return ErasureRequest.of_samples(ASKING_CLIENT, client_ids[order[: len(order) // 2]].tolist())
+    return ErasureRequest.of_samples(request.client, client_ids[order[: len(order) // 2]].tolist())
 
 
 class Bench:
@@ -103,8 +103,9 @@ class Scenario:
         classes = len(self.dataset.classes)
         scheme, clients = self.configuration.partition, self.configuration.clients
         parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
-        own = self.dataset.train.ids[parts[ASKING_CLIENT]]
-        self.requests = spec.requests(own)
+        asking = self._asking(parts)
+        own = self.dataset.train.ids[parts[asking]]
+        self.requests = spec.requests(asking, own)
         self.backdoors = tuple(
             Backdoor.draw(poisoned_part(request, own, spec.seed), self.configuration.trigger, classes, spec.seed)
             for request in (self.requests if spec.poisoned else ())
@@ -118,6 +119,18 @@ class Scenario:
         self._models: dict[str, State] = {}
         self.kept: dict[str, Any] = {}
         """Whatever an experiment wants to find again in a later cell of this scenario."""
+
+    def _asking(self, parts: Sequence[Tensor]) -> int:
+        """Who asks. Where clients differ: of those who trained in the last round, so that there is something to forget,
+        the one who holds most of the classes in question."""
+        if self.configuration.alike:
+            return ASKING_CLIENT
+        last = self.schedule.train_task(self.schedule.rounds - 1)
+        wanted = torch.tensor(self.spec.labels or tuple(range(len(self.dataset.classes))))
+        labels = self.dataset.train.labels
+        return max(
+            drawn(range(len(parts)), last), key=lambda client: int(torch.isin(labels[parts[client]], wanted).sum())
+        )
 
     @property
     def before(self) -> State:

@@ -14,7 +14,6 @@ from typing import Any
 
 from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError
-from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
@@ -114,7 +113,7 @@ def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, fl
     found: dict[str, float | None] = {}
     for request in scenario.requests[:step]:
         task = Measure(seed=scenario.spec.seed, threads=scenario.options.threads, requests=(request,))
-        (reply,) = scenario.federation.ask(task, state, [ASKING_CLIENT])
+        (reply,) = scenario.federation.ask(task, state, [request.client])
         target = Evaluation.from_numbers(reply.numbers, "target", scenario.federation.classes)
         found[str(request.label)] = 100.0 * target.flipped_hits / target.evidence if target.evidence else None
     return found

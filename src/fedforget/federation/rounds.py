@@ -7,15 +7,17 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
 from fedforget.federation.history import History, recorded
 from fedforget.federation.local import Federation
-from fedforget.federation.tasks import Train
+from fedforget.federation.tasks import Reply, Train
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_generator
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Schedule:
     threads: int = os.cpu_count() or 1
     decay: float = 1.0
     """The learning rate of the last round as a part of the first's; it falls by the same factor from round to round."""
+    participation: float = 1.0
+    """The part of the clients that train in a round, drawn anew for each."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -47,6 +51,8 @@ class Schedule:
             raise InputError(f"Training setting 'momentum' is {self.momentum}, but it must be below 1.")
         if self.decay > 1:
             raise InputError(f"Training setting 'decay' is {self.decay}, but it must be at most 1.")
+        if self.participation > 1:
+            raise InputError(f"Training setting 'participation' is {self.participation}, but it must be at most 1.")
 
     def lr_of(self, round: int) -> float:
         """The learning rate of a round, counted from 0; after the last one it stays.
@@ -63,22 +69,63 @@ class Schedule:
         return Train(
             seed=self.seed, threads=self.threads, round=round, epochs=self.epochs, lr=self.lr_of(round),
             momentum=self.momentum, batch_size=self.batch_size, exclude=tuple(exclude),
+            participation=self.participation,
         )  # fmt: skip
 
 
 def participants(federation: Federation, exclude: Sequence[ErasureRequest]) -> list[int]:
     """Everybody but the clients that withdrew altogether."""
+    return _present(federation.clients, exclude)
+
+
+def _present(clients: Sequence[int], exclude: Sequence[ErasureRequest]) -> list[int]:
     gone = {request.client for request in exclude if request.kind == "client"}
-    return [client for client in federation.clients if client not in gone]
+    return [client for client in clients if client not in gone]
+
+
+def drawn(clients: Sequence[int], task: Train) -> list[int]:
+    """Which of all `clients` train in the round of `task`, in a random order where not everybody does."""
+    if task.participation == 1.0:
+        return _present(clients, task.exclude)
+    return _shuffled(clients, task)[: max(1, round(task.participation * len(clients)))]
+
+
+def _shuffled(clients: Sequence[int], task: Train) -> list[int]:
+    """A random order. Who withdrew is passed over: the others' order stays the same."""
+    generator = derive_generator(task.seed, task.purpose, task.round, "participants")
+    order = torch.randperm(len(clients), generator=generator).tolist()
+    return _present([clients[position] for position in order], task.exclude)
 
 
 def run_round(
     federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
 ) -> State:
-    """One round: every participant trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps
+    """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps
     what was sent and what came back."""
-    replies = federation.ask(task, state, participants(federation, task.exclude))
+    replies = federation.ask(task, state, drawn(federation.clients, task))
     return average(recorded(replies, history, task.round, state))
+
+
+def run_short_round(
+    federation: Federation, state: Mapping[str, Tensor], task: Train, *, clients: int, samples: int
+) -> State:
+    """A round whose cost does not grow with the federation: random clients train `task`, at least `clients` of them
+    and as many more as it takes until `samples` samples took part. Nobody's number of samples is asked beforehand: what
+    the first replies say tells how many more clients are needed."""
+    waiting = participants(federation, task.exclude)
+    if len(waiting) > clients:
+        waiting = _shuffled(federation.clients, task)
+
+    def replies() -> Iterator[Reply]:
+        asked, seen, now = 0, 0.0, clients
+        while asked < len(waiting) and now > 0:
+            for reply in federation.ask(task, state, waiting[asked : asked + now]):
+                seen += reply.numbers["samples"]
+                yield reply
+            asked += now
+            now = math.ceil((samples - seen) / max(1.0, seen / asked))
+
+    return average(replies())
 
 
 def train(

@@ -67,6 +67,8 @@ class Train(Task):
     exclude: tuple[ErasureRequest, ...] = ()
     freeze_normalisation: bool = False
     purpose: str = "train"
+    participation: float = 1.0
+    """The part of the clients that the server asks for it; no matter to the client."""
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         from fedforget.federation.training import train_at_client

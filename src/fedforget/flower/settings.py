@@ -52,7 +52,7 @@ class AppSettings:
         values = {**DEFAULTS, **given}
         schedule = Schedule(
             values["rounds"], values["epochs"], float(values["lr"]), float(values["momentum"]), values["batch-size"],
-            values["seed"], values["threads"] or os.cpu_count() or 1,
+            values["seed"], values["threads"] or os.cpu_count() or 1, participation=float(values["participation"]),
         )  # fmt: skip
         run = RunConfig(
             values["dataset"], values["clients"], values["partition"], values["model"], schedule,

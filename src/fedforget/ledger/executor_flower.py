@@ -118,7 +118,7 @@ def run_config(config: RunConfig) -> dict[str, Any]:
         "train-limit": config.train_limit or 0, "history-interval": config.history_interval or 0,
         "rounds": schedule.rounds, "epochs": schedule.epochs, "lr": float(schedule.lr),
         "momentum": float(schedule.momentum), "batch-size": schedule.batch_size, "seed": schedule.seed,
-        "threads": schedule.threads,
+        "participation": float(schedule.participation), "threads": schedule.threads,
     }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.cost import Meter
 from fedforget.federation.local import TargetSize
-from fedforget.federation.rounds import Schedule, participants, run_round
+from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
@@ -85,7 +85,8 @@ def recover(
     """Rounds over a small share of everybody's retained data, none of which leads back to the original model."""
     current = forgotten
     for round in range(settings.recovery_rounds):
-        current = run_round(federation, current, recovery_task(schedule, settings, "recovery", round, exclude))
+        task = recovery_task(schedule, settings, "recovery", round, exclude)
+        current = short_round(federation, current, task, settings)
         if settings.recovery_guard:
             current = without_return(original, forgotten, current, trainable(federation.model))
     return current
@@ -105,7 +106,7 @@ def reminded_teacher(
         replace(task, settings=settings.amnesia, amnesia=True), message, [task.requests[0].client]
     )
     reminder = recovery_task(schedule, settings, "reminder", task.requests[0].client, exclude)
-    teacher = run_round(federation, amnesiac.tensors, reminder)
+    teacher = short_round(federation, amnesiac.tensors, reminder, settings)
     if settings.reminder_guard:
         teacher = without_return(message, amnesiac.tensors, teacher, trainable(federation.model))
     return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
@@ -130,7 +131,9 @@ def aggregate(
         return reply.tensors
     peers = [k for k in participants(federation, exclude) if k != reply.client]
     if settings.aggregation == "average-training":
-        trained = federation.ask(schedule.train_task(schedule.rounds, exclude), anchor, peers)
+        ordinary = schedule.train_task(schedule.rounds, exclude)
+        training = [k for k in drawn(federation.clients, ordinary) if k != reply.client]
+        trained = federation.ask(ordinary, anchor, training)
         return average(itertools.chain([reply], trained))
     count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude))
     others = sum(peer.numbers["samples"] for peer in federation.ask(count, {}, peers))
@@ -182,6 +185,12 @@ def _takes_everybodys(settings: FedAFSettings, client: int, sizes: Mapping[int, 
     if settings.sketch_scope == "auto":
         return sizes[client].retained == 0
     return settings.sketch_scope == "federation"
+
+
+def short_round(federation: Meter, state: State, task: Train, settings: FedAFSettings) -> State:
+    """A recovery (or reminder) round; in a large federation over some of the clients."""
+    samples = settings.recovery_clients * settings.recovery_min_samples
+    return run_short_round(federation, state, task, clients=settings.recovery_clients, samples=samples)
 
 
 def recovery_task(

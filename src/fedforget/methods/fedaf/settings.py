@@ -78,6 +78,9 @@ class FedAFSettings:
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
     recovery_min_samples: int = 256
     """But no fewer than so many of a client's samples, where it has them: a few batches, else little is recovered."""
+    recovery_clients: int = 10
+    """In a larger federation so many random clients recover (or remind) for all, or more of them, until that many times
+    `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
     recovery_lr: float | Literal["auto"] = "auto"
     recovery_momentum: float = 0.9
     recovery_batch_size: int = 64
@@ -144,6 +147,7 @@ class FedAFSettings:
             "step_length",
             "recovery_lr",
             "recovery_batch_size",
+            "recovery_clients",
         ):
             if getattr(self, name) == 0:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
