@@ -10,9 +10,9 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from fedforget.audit.measures import Measures, measure, measure_now_and_later
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
-from fedforget.data.backdoor import Backdoor
+from fedforget.data.backdoor import Backdoor, Corner
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
@@ -38,8 +38,8 @@ from fedforget.seeds import derive_generator
 
 @dataclass(frozen=True)
 class ScenarioSpec:
-    """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "client"),
-    under which seed, and whether it is poisoned."""
+    """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "client",
+    or "mixed": see `mixed_requests`), under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
@@ -66,6 +66,19 @@ def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> Eras
         order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "samples"))
         return ErasureRequest.of_samples(client, client_ids[order[:count]].tolist())
     return ErasureRequest.of_client(client)
+
+
+MIXED = "mixed"
+
+
+def mixed_requests(held: Sequence[Tensor], seed: int) -> tuple[ErasureRequest, ...]:
+    """One request of every client, of mixed kinds, where the clients hold these samples: of ten clients six withdraw a
+    class each, three 500 random samples, and one everything."""
+    order = ("class", "class", "samples500", "class", "class", "samples500", "client", "class", "samples500", "class")
+    return tuple(
+        request_for(f"class{client}" if kind == "class" else kind, client, held[client], seed)
+        for client, kind in zip(range(len(held)), order, strict=True)
+    )
 
 
 def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> ErasureRequest:
@@ -103,13 +116,20 @@ class Scenario:
         classes = len(self.dataset.classes)
         scheme, clients = self.configuration.partition, self.configuration.clients
         parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
-        asking = self._asking(parts)
-        own = self.dataset.train.ids[parts[asking]]
-        self.requests = spec.requests(asking, own)
+        held = [self.dataset.train.ids[part] for part in parts]
+        if spec.target == MIXED:
+            self.requests = mixed_requests(held, spec.seed)
+        else:
+            asking = self._asking(parts)
+            self.requests = spec.requests(asking, held[asking])
+        corners = get_args(Corner) if spec.target == MIXED else (self.configuration.trigger.corner,)
         self.backdoors = tuple(
-            Backdoor.draw(poisoned_part(request, own, spec.seed), self.configuration.trigger, classes, spec.seed)
-            for request in (self.requests if spec.poisoned else ())
-        )
+            Backdoor.draw(
+                poisoned_part(request, held[request.client], spec.seed),
+                replace(self.configuration.trigger, corner=corners[number % len(corners)]), classes, spec.seed,
+            )
+            for number, request in enumerate(self.requests if spec.poisoned else ())
+        )  # fmt: skip
         self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
         self.federation = LocalFederation(
             self.dataset, parts, bench.model, backdoors=self.backdoors, device=self.options.device

@@ -1,0 +1,157 @@
+"""Ten requests of mixed kinds, one of each client: served one after another, and all at once (no table of the paper).
+
+Every target is poisoned from the start, each with a wrong label of its own. A request served on the model that the one
+before left must not undo what that one did, nor wear the model down; and when training goes on, nothing may come back.
+So BD Acc of each target is measured when all ten are served, and after `FURTHER` ordinary rounds without any of
+the targets, beside one Retrain without all ten. Run it in the configuration `ten`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fedforget.audit.measures import measure
+from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.options import Options
+from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
+from fedforget.experiments.summaries import RETRAIN, by_method, notes_of, paired_with_retrain
+from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.evaluation import Evaluation
+from fedforget.federation.rounds import further_rounds
+from fedforget.federation.tasks import Measure
+from fedforget.params import State
+
+FURTHER = 5
+ONE_BY_ONE, AT_ONCE = "one by one", "at once"
+
+
+def specs(options: Options) -> list[CellSpec]:
+    """Retrain serves all of them at once: that is what the others are compared with."""
+    if options.settings.clients != 10:
+        raise InputError("Ten requests come from ten clients; choose --configuration ten.")
+    return [
+        CellSpec(ScenarioSpec((), options.seed + trial, target=MIXED), trial, None, method, preset, way)
+        for trial in options.chosen_trials()
+        for method, preset in options.methods or ()
+        for way in ((AT_ONCE,) if method == RETRAIN else (ONE_BY_ONE, AT_ONCE))
+    ]
+
+
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    figures = {"bd_acc_by_request_before": bd_acc_by_request(scenario, scenario.before)} | scenario.figures_before()
+    try:
+        state, cost, steps = _served(spec, scenario)
+        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
+        for done, later in further_rounds(scenario.federation, state, scenario.schedule, scenario.requests, FURTHER):
+            if done == 0:
+                figures["bd_acc_by_request"] = bd_acc_by_request(scenario, state)
+            if done == FURTHER:
+                figures["bd_acc_by_request_later"] = bd_acc_by_request(scenario, later)
+                figures["test_acc_later"] = scenario.measure(later)["test_acc"]
+    except FedForgetError as error:
+        return figures | {"note": str(error)}
+    return figures
+
+
+def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], list[float | None]]:
+    """(the model without all the targets, what that cost together, Test Acc after each step)."""
+    if spec.setting == AT_ONCE:
+        result = scenario.forget(spec.method, spec.preset, spec.overrides)
+        return result.state, result.cost.to_json(), []
+    state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
+    for number, request in enumerate(scenario.requests):
+        result = scenario.forget(
+            spec.method, spec.preset, spec.overrides,
+            state=state, requests=[request], served=scenario.requests[:number],
+        )  # fmt: skip
+        state, cost = result.state, result.cost.to_json()
+        total = {name: total[name] + cost[name] for name in total}
+        test = measure(
+            scenario.federation, state, [request], scenario.dataset.test,
+            seed=scenario.spec.seed, threads=scenario.options.threads,
+        )  # fmt: skip
+        steps.append(test.test_acc)
+    return state, total, steps
+
+
+def bd_acc_by_request(scenario: Scenario, state: State) -> dict[str, float | None]:
+    """BD Acc of each target, under the request in words."""
+    found: dict[str, float | None] = {}
+    for request in scenario.requests:
+        task = Measure(seed=scenario.spec.seed, threads=scenario.options.threads, requests=(request,))
+        (reply,) = scenario.federation.ask(task, state, [request.client])
+        target = Evaluation.from_numbers(reply.numbers, "target", scenario.federation.classes)
+        found[request.describe()] = 100.0 * target.flipped_hits / target.evidence if target.evidence else None
+    return found
+
+
+def _ways(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
+    """Each method in each of its ways."""
+    found: list[tuple[str, Sequence[Row]]] = []
+    for name, own in by_method(rows).items():
+        for way in dict.fromkeys(row["setting"] for row in own):
+            shown = name if own[0]["method"] == RETRAIN else f"{name}, {way}"
+            found.append((shown, [row for row in own if row["setting"] == way]))
+    return found
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    ways = _ways([row for row in rows if "test_acc_later" in row])
+    retrained = [row for row in rows if row["method"] == RETRAIN]
+    after: list[list[str | Entry]] = []
+    for shown, own in ways:
+        after.append([
+            shown,
+            *(Entry.of(row[name] for row in own) for name in ("bd_acc", "test_acc", "test_acc_later")),
+            Entry.of(row["gradient_evaluations"] for row in own),
+        ])  # fmt: skip
+    heads = ("", "BD Acc (%), all targets", "Test Acc (%)", f"Test Acc after {FURTHER} rounds", "gradient evaluations")
+    summary = Table("Ten requests served", heads, after, notes_of(rows))
+    beside: list[list[str | Entry]] = []
+    for shown, own in ways:
+        pairs = paired_with_retrain(own, retrained, alike=("class", "seed"))
+        if own[0]["method"] == RETRAIN or not pairs:
+            continue
+        beside.append([
+            shown,
+            Entry.of(mine["test_acc"] - theirs["test_acc"] for mine, theirs in pairs),
+            Entry.of(mine["test_acc_later"] - theirs["test_acc_later"] for mine, theirs in pairs),
+            *(Entry.of(_largest(mine, theirs, name) for mine, theirs in pairs)
+              for name in ("bd_acc_by_request", "bd_acc_by_request_later")),
+        ])  # fmt: skip
+    heads = ("", "Test Acc", f"Test Acc after {FURTHER} rounds", "largest BD Acc difference",
+             f"largest after {FURTHER} rounds")  # fmt: skip
+    title = "Method minus Retrain without all ten, in points; BD Acc: of the request where it differs most"
+    return [summary, Table(title, heads, beside, wide=True), *_by_request(ways)]
+
+
+def _largest(mine: Row, theirs: Row, name: str) -> float:
+    """By how much the request that differs most lies above Retrain (below counts as well)."""
+    differences = [
+        value - theirs[name][request]
+        for request, value in mine[name].items()
+        if value is not None and theirs[name][request] is not None
+    ]
+    return max(differences, key=abs)
+
+
+def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
+    found = []
+    for name, when in (("bd_acc_by_request", "at once"), ("bd_acc_by_request_later", f"{FURTHER} rounds later")):
+        shown = list(dict.fromkeys(request for _, own in ways for row in own for request in row[name]))
+        body: list[list[str | Entry]] = [
+            [request, *(Entry.of(row[name].get(request) for row in own) for _, own in ways)] for request in shown
+        ]
+        found.append(Table(f"BD Acc (%) of each target, {when}", ("", *(way for way, _ in ways)), body, wide=True))
+    return found
+
+
+REQUESTS = Experiment(
+    name="requests",
+    title="Ten requests, one after another and at once",
+    label="",
+    specs=specs,
+    run=run,
+    tables=tables,
+)
