@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -27,6 +27,7 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
+from fedforget.federation.captured import Gradient, gradient_of
 from fedforget.federation.client import Client
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
@@ -91,14 +92,15 @@ class Forget(Task):
         clock = _Clock(client.device)
         model = client.load(weights)
 
-        memory, memory_evaluations = self._memory(state, target, client)
+        batches = self._batches(len(target), client)
+        memory, memory_evaluations = self._memory(state, target, client, batches)
         clock.stop("memory")
         preserver, lr, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
         unstable = self._unstable(preserver, lr)
         remedy = unstable or ("" if self.settings.lr else f"its learning rate was {lr:.2g}; set a smaller step_length")
         with seeded_globally(client.device, self.seed, "forget", "client", client.index, "dropout"):
-            curves = self._forget(client, target, memory, preserver, lr, remedy)
+            curves = self._forget(client, target, batches, memory, preserver, lr, remedy)
         forgotten = state_of(model)
         clock.stop("memory" if self.amnesia else "forgetting")
 
@@ -121,12 +123,32 @@ class Forget(Task):
     def _name(self) -> str:
         return "The teacher's amnesia" if self.amnesia else "The forgetting step"
 
-    def _memory(self, state: Mapping[str, Tensor], target: Samples, client: Client) -> tuple[Tensor, float]:
-        """New labels for the target, and the gradient evaluations they took."""
+    def _batches(self, n: int, client: Client) -> list[Tensor]:
+        """Which of the target's samples each step takes, in the order of the steps."""
+        steps = max(self.settings.min_steps, self.settings.epochs * -(-n // self.settings.batch_size))
+        generator = derive_generator(self.seed, "forget", "client", client.index, "order")
+        batches: list[Tensor] = []
+        while len(batches) < steps:
+            batches += minibatches(n, self.settings.batch_size, generator, client.device)
+        return batches[:steps]
+
+    def _memory(
+        self, state: Mapping[str, Tensor], target: Samples, client: Client, batches: Sequence[Tensor]
+    ) -> tuple[Tensor, float]:
+        """New labels for the target, and the gradient evaluations they took. The amnesia's few steps need few."""
         settings = self.settings
+        if self.amnesia:
+            seen = torch.cat(list(batches)).unique()
+            labels, evaluations = self._generated(target.select(seen.to(target.ids.device)), client)
+            return labels.new_zeros(len(target), labels.shape[1]).index_copy_(0, seen, labels), evaluations
         if settings.memory == "reminded":
             teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
             return reminded_labels(teacher, target, client)
+        return self._generated(target, client)
+
+    def _generated(self, target: Samples, client: Client) -> tuple[Tensor, float]:
+        settings = self.settings
+        assert settings.memory != "reminded"
         return generate_memory(
             settings.memory, client.model, target, client,
             teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
@@ -171,7 +193,14 @@ class Forget(Task):
         return self.settings.lr or float(self.settings.step_length) / max(mean_square, 1e-12) ** 0.5
 
     def _forget(
-        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, remedy: str
+        self,
+        client: Client,
+        target: Samples,
+        batches: Sequence[Tensor],
+        memory: Tensor,
+        preserver: Preserver | None,
+        lr: float,
+        remedy: str,
     ) -> dict[str, list[float]]:
         """SGD on the loss above, one step of the preserver after each."""
         settings, model = self.settings, client.model
@@ -179,34 +208,40 @@ class Forget(Task):
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         longest = math.inf if settings.lr else LONGEST_STEP * float(settings.step_length) / lr
         optimiser = SGD(parameters.values(), lr, settings.momentum, longest)
-        generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
-        steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        while len(learnt) < steps:
-            for batch in minibatches(len(target), settings.batch_size, generator, client.device):
-                if len(learnt) == steps or self._stops(learnt):
-                    return curves
-                logits = model(client.inputs(features[batch]))
-                loss, towards, old = forgetting_loss(
-                    logits, memory[batch], labels[batch], settings.ascent, settings.ascent_cap
-                )
-                hits = (logits.detach().argmax(1) == labels[batch]).float().mean()
-                entropy = torch.special.entr(memory[batch]).sum(dim=1).mean()
-                *seen, gap = torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy]).tolist()
-                for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
-                    curves[name].append(value)
-                learnt.append(gap)
-                if not math.isfinite(seen[0] + seen[1]):
-                    why = f" ({remedy})" if remedy else ""
-                    raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
-                optimiser.step(loss)
-                if preserver is not None and settings.penalty == "gradient":
-                    preserver.gradient_step(parameters, lr)
-                elif preserver is not None:
-                    preserver.proximal_step(parameters)
+        gradient = self._gradient(client, parameters)
+        for batch in batches:
+            if self._stops(learnt):
+                break
+            gradients, figures = gradient(features[batch], memory[batch], labels[batch])
+            *seen, gap = figures.tolist()
+            for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
+                curves[name].append(value)
+            learnt.append(gap)
+            if not math.isfinite(seen[0] + seen[1]):
+                why = f" ({remedy})" if remedy else ""
+                raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
+            optimiser.descend(gradients)
+            if preserver is not None and settings.penalty == "gradient":
+                preserver.gradient_step(parameters, lr)
+            elif preserver is not None:
+                preserver.proximal_step(parameters)
         return curves
+
+    def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
+        """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
+        ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
+
+        def loss(x: Tensor, memory: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            logits = model(client.inputs(x))
+            total, towards, old = forgetting_loss(logits, memory, labels, ascent, cap)
+            hits = (logits.detach().argmax(1) == labels).float().mean()
+            entropy = torch.special.entr(memory).sum(dim=1).mean()
+            return total, torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy])
+
+        return gradient_of(loss, model, parameters, ("forget", ascent, cap), record=not model.training)
 
     def _stops(self, learnt: list[float], window: int = 4) -> bool:
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""

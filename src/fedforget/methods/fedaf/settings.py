@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
 import torch
@@ -117,7 +118,7 @@ class FedAFSettings:
         )  # fmt: skip
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints()
         for item in fields(self):
             value = getattr(self, item.name)
             choices = [
@@ -167,6 +168,12 @@ class FedAFSettings:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    """Resolved once: a request makes a dozen settings."""
+    return get_type_hints(FedAFSettings)
 
 
 RECOMMENDED = FedAFSettings()
