@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedforget.benchmarks.measuring import median, ratio
+from fedforget.benchmarks.parts import AHEAD
 from fedforget.benchmarks.results import Results
 from fedforget.experiments.tables import DASH, Table
 
-AHEAD = "request, sketch ahead"
 MEGA = 1e6
 
 

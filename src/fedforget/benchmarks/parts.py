@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,15 @@ from fedforget.benchmarks.row_gradients import WAYS, RowWorld, ways_for
 from fedforget.benchmarks.worlds import NoiseWorld, TrainedWorld
 from fedforget.data.own import from_arrays
 from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.federation.cost import Meter
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import Forgetting, forget
+from fedforget.methods.fedaf.ahead import sketch_ahead
+from fedforget.methods.fedaf.settings import RECOMMENDED
 from fedforget.params import state_of, weight_count
 
+AHEAD = "request, sketch ahead"
 COMPARED = {"retrain": "retrain", "sga": "sga", "sga plain": "sga:plain", "fedquit": "fedquit"}
 """What a request is held against, with the method and preset of each."""
 
@@ -37,6 +41,8 @@ def request(run: Run) -> dict[str, Any]:
         seed=0, threads=run.threads, round=0, share=target / own, batch_size=schedule.batch_size, purpose="bench"
     )
 
+    ahead = replace(RECOMMENDED, sketch_ahead=True)
+
     def forgetting(method: str = "fedaf", **settings: Any) -> Work:
         name, _, preset = method.partition(":")
         return Work(lambda: forget(federation, state, world.request, schedule, name, preset or None, **settings))
@@ -44,6 +50,11 @@ def request(run: Run) -> dict[str, Any]:
     works = {
         "epoch": Work(lambda: list(federation.ask(epoch, state, [ASKING_CLIENT]))),
         "request": forgetting(),
+        AHEAD: Work(
+            lambda: forget(federation, state, world.request, schedule, sketch_ahead=True),
+            before=lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT]),
+        ),
+        "sketch ahead": Work(lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT])),
         **{f"request, s = {s}": forgetting(sketch_rows=s) for s in (50, 200)},
         **{name: forgetting(method) for name, method in COMPARED.items()},
     }
@@ -52,6 +63,8 @@ def request(run: Run) -> dict[str, Any]:
 
     def seen(name: str, result: Any) -> None:
         run.say(f"{name} done")
+        if isinstance(result, Meter):
+            evaluations[name] = result.cost.gradient_evaluations
         if isinstance(result, Forgetting):
             stages.setdefault(name, []).append(result.cost.seconds)
             evaluations[name] = result.cost.gradient_evaluations
@@ -84,7 +97,7 @@ def sketch(run: Run) -> dict[str, Any]:
         cases = [RowWorld("cnn", (1, 8, 8), 32, 4, batch=8)]
     else:
         small, large = ((1, 28, 28), (3, 32, 32))
-        many = (9600, 150) if run.cuda else (128, 2)
+        many = (9600, 150) if run.cuda else (64, 1)
         cases = [
             RowWorld("cnn", small, 4800, 75), RowWorld("cnn", small, 1000, 75), RowWorld("resnet10", large, *many),
             RowWorld("resnet10-gn", large, *many),
@@ -139,7 +152,7 @@ def _scaling(run: Run, axis: str, worlds: Mapping[float, NoiseWorld]) -> dict[st
 def clients(run: Run) -> dict[str, Any]:
     """More clients who share the same samples; target and asking client stay as they are."""
     counts, others = ((2, 3), 60) if run.quick else ((4, 10, 100, 1000), 58_500)
-    base = _tiny() if run.quick else NoiseWorld()
+    base = _tiny() if run.quick else NoiseWorld(requests=1)
     return _scaling(run, "clients", {k: _with(base, clients=k, others=others) for k in counts})
 
 

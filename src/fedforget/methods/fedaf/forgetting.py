@@ -32,25 +32,22 @@ from fedforget.federation.client import Client
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
-from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
+from fedforget.methods.fedaf.ahead import sketch_made_ahead
+from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.principal import principal_rows
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.methods.fedaf.sketch import Sketch, build_sketch
+from fedforget.methods.fedaf.sketch import Sketch
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
-from fedforget.seeds import derive_generator, derive_seed, seeded_globally
+from fedforget.seeds import derive_generator, seeded_globally
 
 LONGEST_STEP = 10.0
 """A gradient moves the weights by no more than so many times `step_length`; one that would lowers the learning rate. On
 a model that overfits, retained samples' gradients are short, so the rate is high, while the target's are long."""
-SKETCH_KEY = "fedaf.sketch"
-"""Under this name a federation's merged sketch travels beside the model."""
 TEACHER_KEY = "fedaf.teacher."
 """Under names that begin so, the reminded teacher's weights do."""
-SAMPLES_PER_ROW = 8
-"""Rows that leave a client are sums over at least so many samples on average."""
 
 
 def forgetting_loss(
@@ -178,12 +175,13 @@ class Forget(Task):
         The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there."""
         if SKETCH_KEY in state:
             return Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"])), 0.0
-        known = (digest(anchor), self.served, self.requests, self.settings.sketch, self.seed)
+        weights = digest(anchor)
+        known = (weights, self.served, self.requests, self.settings.sketch, self.seed)
         kept, sketch = client.kept.pop(SKETCH_KEY, (None, None))
         evaluations = 0.0
         if kept != known:
-            sketch = sketch_at_client(client, self)
-            evaluations = sketch.evaluations
+            found = sketch_made_ahead(client, self, weights) if self.settings.sketch_ahead else None
+            sketch, evaluations = found or (made := sketch_at_client(client, self), made.evaluations)
         if self.amnesia:
             client.kept[SKETCH_KEY] = (known, sketch)
         return sketch, evaluations
@@ -259,69 +257,6 @@ class Forget(Task):
             f"the penalty's plain gradient step is stable only below a learning rate of {bound:.2g}, "
             f"and it is {lr:g}; use the proximal step"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildSketch(Task):
-    """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
-
-    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        client.load(state)
-        if len(sketch_pool(client, self)) == 0:
-            return Reply(client.index, numbers={"count": 0.0})
-        sketch = sketch_at_client(client, self)
-        return Reply(
-            client.index,
-            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, int(self.settings.sketch_rows) - len(sketch.rows)))},
-            numbers={"count": float(sketch.count)},
-            gradient_evaluations=float(sketch.count),
-            stored_bytes=sketch.bytes,
-        )
-
-
-def sketch_pool(client: Client, task: Forget | BuildSketch) -> Tensor:
-    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
-    if task.settings.sketch_data == "all":
-        return client.positions(task.served, task.requests)[1]
-    return client.positions((*task.served, *task.requests))[1]
-
-
-def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
-    """All of the pool, or a seeded random part of it."""
-    pool, limit = sketch_pool(client, task), task.settings.sketch_samples
-    if len(pool) == 0:
-        raise InputError(
-            f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
-        )
-    if limit is not None and int(limit) < len(pool):
-        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
-    return client.samples.select(pool)
-
-
-def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
-    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now."""
-    settings = task.settings
-    samples = sketch_samples(client, task)
-    rows = int(settings.sketch_rows)
-    if isinstance(task, BuildSketch):
-        # These rows leave the client, and a row over one sample would be that sample's gradient.
-        rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
-    plan_sketch(client.model, rows, settings.dtype, client.device)
-    seed = derive_seed(task.seed, "sketch")
-    if settings.preserver == "pca":
-        return principal_rows(
-            client.model, samples, client.inputs,
-            rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype,
-        )  # fmt: skip
-    return build_sketch(
-        client.model, samples, client.inputs, rows=rows, seed=seed,
-        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
-    )  # fmt: skip
 
 
 class _Clock:

@@ -55,6 +55,9 @@ class FedAFSettings:
     sketch_samples: int | Literal["auto"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["float32", "bfloat16"] = "float32"
+    sketch_ahead: bool = False
+    """Sketch a part of D_k that is drawn without regard to the target, class by class, and leave the target out: such a
+    sketch can be made when training ends (`ahead.py`). `sketch_samples` then counts with the target."""
 
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
@@ -102,7 +105,7 @@ class FedAFSettings:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
             self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
-            self.sketch_dtype,
+            self.sketch_dtype, self.sketch_ahead,
         )  # fmt: skip
 
     @property
@@ -154,6 +157,10 @@ class FedAFSettings:
             raise InputError(
                 "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
                 "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
+            )
+        if self.sketch_ahead and (self.preserver != "sketch" or self.sketch_data != "retained"):
+            raise InputError(
+                "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
             )
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
