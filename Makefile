@@ -15,7 +15,7 @@ help:
 	@echo "make check      lint, format and types"
 	@echo "make test-fast  the daily tests"
 	@echo "make test-slow  faults, kills, many repetitions"
-	@echo "make bench      measure speed, as ratios"
+	@echo "make bench      measure speed, as ratios, and render docs/performance.md"
 	@echo "make results    render docs/results from their cells"
 
 setup: $(VENV)/.demo
@@ -67,10 +67,12 @@ test-slow: $(VENV)/.dev $(VENV)/.postgres
 	$(BIN)/python -m pytest -m slow tests
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/fedforget bench --out benchmarks/performance-cpu.json
+	$(BIN)/python -m fedforget.benchmarks render benchmarks/performance-*.json
 
 results: $(VENV)/.dev
 	$(BIN)/python -m fedforget.experiments render docs/results
+	$(BIN)/python -m fedforget.benchmarks render benchmarks/performance-*.json
 
 clean:
 	rm -rf $(VENV) build dist demo

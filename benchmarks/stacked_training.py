@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from benchmarks.__main__ import median_seconds
+from fedforget.benchmarks.measuring import Work, in_turns, median
 from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
@@ -51,7 +51,8 @@ def measure(case: str, models: int, device: str, threads: int, repeats: int) -> 
         return unstack(train_stacked(federation, stacked_start, schedule, range(models)))
 
     apart = max(distance(a, b) / distance(a, start) for a, b, start in zip(alone(), together(), starts, strict=True))
-    return median_seconds(alone, repeats), median_seconds(together, repeats), apart
+    times = in_turns({"alone": Work(alone), "together": Work(together)}, repeats, device)
+    return median(times["alone"]), median(times["together"]), apart
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import METHODS, Forgetting, forget, method_settings
-from fedforget.methods.fedaf import forgetting
+from fedforget.methods.fedaf import forgetting, sketching
 from fedforget.methods.fedaf import settings as settings_module
-from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
+from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
 from fedforget.methods.fedaf.settings import (
     BY_SIZE,
     CONVENTIONAL,
@@ -32,6 +32,7 @@ from fedforget.methods.fedaf.settings import (
     THOROUGH,
     FedAFSettings,
 )
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.models import build_model, xavier_initialise
 from fedforget.params import State, copy_state, digest, state_of
 from fedforget.requests import ErasureRequest
@@ -245,8 +246,8 @@ def test_a_whole_client_cannot_be_sketched_at_the_client_alone():
 def test_amnesia_and_forgetting_share_one_sketch(monkeypatch: pytest.MonkeyPatch):
     federation, before = make()
     built = []
-    build = forgetting.build_sketch
-    monkeypatch.setattr(forgetting, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
+    build = sketching.build_sketch
+    monkeypatch.setattr(sketching, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
     shared = serve(federation, before, recovery_rounds=0)
     assert len(built) == 1
     size = federation.check([CLASS])[0]
@@ -291,8 +292,8 @@ def test_no_gradient_moves_the_weights_further_than_ten_step_lengths(monkeypatch
 def test_a_kept_sketch_of_another_model_is_not_used(monkeypatch: pytest.MonkeyPatch):
     federation, before = make()
     built = []
-    build = forgetting.build_sketch
-    monkeypatch.setattr(forgetting, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
+    build = sketching.build_sketch
+    monkeypatch.setattr(sketching, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
     task = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.for_network(1).amnesia, amnesia=True)
     list(federation.ask(task, before, [0]))
     other = {name: tensor + 0.01 for name, tensor in before.items()}
@@ -352,8 +353,8 @@ def test_the_step_length_is_a_learning_rate_in_the_sketchs_measure(monkeypatch: 
     """lr = step_length / sqrt(tr F): naming the number it comes to gives the same bits."""
     federation, before = make()
     sketches = []
-    build = forgetting.build_sketch
-    monkeypatch.setattr(forgetting, "build_sketch", lambda *a, **k: sketches.append(build(*a, **k)) or sketches[-1])
+    build = sketching.build_sketch
+    monkeypatch.setattr(sketching, "build_sketch", lambda *a, **k: sketches.append(build(*a, **k)) or sketches[-1])
     derived = serve(federation, before, **DIRECT | {"lr": None, "step_length": 0.2})
     (sketch,) = sketches
     mean_square = float(sketch.rows.double().square().sum()) / sketch.count

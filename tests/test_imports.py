@@ -91,8 +91,9 @@ print("imported")
     assert (said.returncode, said.stdout) == (0, "imported\n"), said.stderr
 
 
-def test_the_experiments_run_on_a_bare_machine(hook: str):
-    said = bare(hook, "import runpy; runpy.run_module('fedforget.experiments', run_name='__main__')", "--help")
+@pytest.mark.parametrize("module", ["experiments", "benchmarks"])
+def test_the_experiments_run_on_a_bare_machine(hook: str, module: str):
+    said = bare(hook, f"import runpy; runpy.run_module('fedforget.{module}', run_name='__main__')", "--help")
     assert said.returncode == 0, said.stderr
     assert "usage: " in said.stdout
 
@@ -149,11 +150,11 @@ main()
 
 LAYERS: dict[str, int] = {
     "errors": 0, "seeds": 1, "files": 1, "params": 2, "requests": 2, "models": 2, "data": 2,
-    "federation": 3, "methods": 4, "audit": 5, "experiments": 6,
+    "federation": 3, "methods": 4, "audit": 5, "experiments": 6, "benchmarks": 7,
     "report": 7, "runs": 7, "oracle_cache": 7, "report_evidence": 7, "report_plots": 7,
     "pipeline": 8, "auditing": 8, "demo": 8, "jobs": 8, "serving": 8,
     "flower": 9, "ledger": 10, "console": 11, "cli": 12, "cli_reproduce": 12, "cli_verify": 12, "cli_ledger": 12,
-    "cli_request": 12, "cli_work": 12, "cli_serve": 12,
+    "cli_request": 12, "cli_work": 12, "cli_serve": 12, "cli_bench": 12,
 }  # fmt: skip
 
 
@@ -218,7 +219,7 @@ def test_the_checker_sees_a_wrong_import(tmp_path: Path):
     assert sorted(imports(wrong)) == [("fedforget.cli", 3), ("fedforget.pipeline", 2)]
 
 
-@pytest.mark.parametrize("folder", ["methods", "data", "federation", "audit", "experiments"])
+@pytest.mark.parametrize("folder", ["methods", "data", "federation", "audit", "experiments", "benchmarks"])
 def test_the_numerics_name_no_other_library_at_the_top(folder: str):
     """A part that needs more imports it where it is used, and says so where it is missing."""
     allowed = {*ALLOWED, *sys.stdlib_module_names}

@@ -29,7 +29,10 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
 from fedforget.methods import METHODS, forget
 from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.forgetting import BuildSketch, Forget
+from fedforget.methods.fedaf.ahead import PrepareSketch, sketch_ahead
+from fedforget.methods.fedaf.forgetting import Forget
+from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.fedosd import MeanGradient
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.frr import TrainSecondOrder
@@ -49,7 +52,7 @@ NUMBERS = 60
 MODELS = {Train, TrainSecondOrder, Forget, BuildSketch, Ascend, MeasureFisher, MeasureActivity, Climb, Distil,
           MeanGradient}  # fmt: skip
 """The tasks whose replies hold tensors."""
-TASKS = MODELS | {CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe}
+TASKS = MODELS | {CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe, PrepareSketch}
 LENGTHS = {BINS, GRID, POINTS + 1}
 """A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
 
@@ -185,6 +188,8 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         for aggregation in ("scaled", "average-idle", "average-training"):
             forget(federation, before, request, schedule, "fedaf", aggregation=aggregation)
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")
+        sketch_ahead(federation, before, schedule, FedAFSettings(sketch_ahead=True))
+        forget(federation, before, request, schedule, "fedaf", sketch_ahead=True)
         measure(federation, before, [request], dataset.test, threads=1)
         audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
         references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape

@@ -19,6 +19,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from fedforget.auditing import audit_run
+from fedforget.cli_bench import bench
 from fedforget.cli_ledger import account_app, keys_app, ledger_app
 from fedforget.cli_reproduce import reproduce
 from fedforget.cli_request import read_ids, request_app
@@ -60,6 +61,7 @@ app = typer.Typer(
 )
 HISTORY_INTERVAL = 2
 """What --history keeps: every second round, as FedEraser does, unless the configuration has a `history_interval`."""
+app.command()(bench)
 app.command()(reproduce)
 app.command()(verify)
 app.command()(work)

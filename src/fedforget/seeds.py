@@ -37,5 +37,9 @@ def seeded_globally(device: torch.device, seed: int, *names: str | int) -> Itera
     """For what draws from torch's global generator and nothing else (dropout, `reset_parameters`): inside, it is seeded
     for the purpose `names`; afterwards it is as it was."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(derive_seed(seed, *names))
+        drawn = derive_seed(seed, *names)
+        # torch.manual_seed also notes its caller for every device that is not in use yet, which takes milliseconds.
+        torch.default_generator.manual_seed(drawn)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(drawn)
         yield

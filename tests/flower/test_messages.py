@@ -34,8 +34,9 @@ from fedforget.flower.messages import (
 )
 from fedforget.flower.values import TASKS, decode, encode, known_classes
 from fedforget.methods import METHODS
-from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, Forget
+from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
 from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
 

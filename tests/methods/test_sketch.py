@@ -14,10 +14,13 @@ from torch import Tensor, nn
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
+from fedforget.methods.fedaf import sketch
 from fedforget.methods.fedaf import sketch as sketch_module
 from fedforget.methods.fedaf.sketch import (
     PRIME,
+    RowLabels,
     Sketch,
+    batches_of,
     build_sketch,
     hash_buckets,
     hash_signs,
@@ -364,3 +367,41 @@ def test_expected_sketch_of_logistic_regression_is_its_fisher_matrix():
 
 def test_size_of_a_sketch_in_bytes():
     assert Sketch(torch.zeros(5, 7), 3).bytes == 5 * 7 * 4
+
+
+@given(
+    n=st.integers(1, 40), limit=st.integers(1, 16), shape=st.one_of(st.none(), st.integers(1, 16)),
+    seed=st.integers(0, 9),
+)  # fmt: skip
+def test_batches_of_a_bucket_hold_each_sample_once(n: int, limit: int, shape: int | None, seed: int):
+    """In even parts within the limit, or in batches of one shape whose filling comes after the real ones."""
+    members = torch.randperm(100, generator=torch.Generator().manual_seed(seed))[:n]
+    batches = list(batches_of(members, limit, shape))
+    assert torch.equal(torch.cat([batch[:real] for batch, real in batches]), members)
+    if shape is None:
+        sizes = [len(batch) for batch, _ in batches]
+        assert max(sizes) <= limit
+        assert max(sizes) - min(sizes) <= 1
+        assert all(real == len(batch) for batch, real in batches)
+    else:
+        assert {len(batch) for batch, _ in batches} == {shape}
+
+
+@pytest.mark.parametrize("labels", LABELS)
+def test_filling_up_a_batch_changes_nothing(monkeypatch: pytest.MonkeyPatch, labels: RowLabels):
+    """What a GPU does for constant shapes, here on the CPU."""
+    model = network("cnn", 0, 3, 4, seed=0)
+    samples = random_samples((1, 4, 4), 30, 4, seed=0)
+    plain = build_sketch(model, samples, lambda x: x, rows=4, seed=1, labels=labels, batch_size=8)
+    monkeypatch.setattr(sketch, "batches_of", lambda members, limit, shape: batches_of(members, limit, 5))
+    filled = build_sketch(model, samples, lambda x: x, rows=4, seed=1, labels=labels, batch_size=8)
+    torch.testing.assert_close(filled.rows, plain.rows, rtol=1e-4, atol=1e-5)
+
+
+def test_the_gram_matrix_is_that_of_the_rows():
+    rows = torch.randn(5, 70, generator=torch.Generator().manual_seed(0))
+    made = Sketch(rows, 11)
+    exact = rows.double() @ rows.double().T
+    torch.testing.assert_close(made.gram, exact, rtol=1e-12, atol=1e-12)
+    assert made.largest == pytest.approx(float(torch.linalg.eigvalsh(exact)[-1]), rel=1e-10)
+    assert made.mean_square == pytest.approx(float(rows.double().square().sum()) / 11, rel=1e-12)

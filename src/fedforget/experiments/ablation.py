@@ -24,9 +24,10 @@ from fedforget.experiments.summaries import counted, entry
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.local import thread_count
 from fedforget.methods import method_settings
-from fedforget.methods.fedaf.forgetting import Forget, sketch_at_client, sketch_samples
+from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.principal import jacobian, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.settings import RECOMMENDED, FedAFSettings
+from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
 

@@ -5,6 +5,7 @@ The arithmetic is that of the plain loop in `training.py`: v <- momentum v + g, 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 import torch
@@ -47,15 +48,7 @@ class CapturedStep:
             momentum_step(self._parameters, self.velocity, gradients, lr, momentum)
             self.loss += loss.detach() * batch_size
 
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            step()
+        self._graph = _recorded(step)
 
     def reset(self) -> None:
         """Forget the velocity and the summed loss: a new round begins."""
@@ -85,6 +78,81 @@ def captured_step(
     if key not in known:
         known[key] = CapturedStep(model, normalisation, features, labels, batch_size, lr, momentum)
     return known[key]
+
+
+Loss = Callable[..., tuple[Tensor, Tensor]]
+"""From the tensors of a batch to what is differentiated, and to figures that someone wants to see."""
+Gradient = Callable[..., tuple[Sequence[Tensor], Tensor]]
+"""From the tensors of a batch to the gradient of each parameter, and to the figures."""
+_GRADIENTS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], CapturedGradient]] = WeakKeyDictionary()
+
+
+class CapturedGradient:
+    """The gradient of a loss over batches of fixed shapes, as a graph over this model's own parameter memory. What a
+    call returns is overwritten by the next. Recording it changes no weight, so the loss must not either: a layer that
+    keeps running statistics has to be in evaluation mode."""
+
+    def __init__(self, loss: Loss, parameters: Sequence[Tensor], batch: Sequence[Tensor], half: bool) -> None:
+        self._batch = [tensor.clone() for tensor in batch]
+        made: dict[str, Sequence[Tensor]] = {}
+
+        def step() -> None:
+            with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False, enabled=half):
+                total, figures = loss(*self._batch)
+            gradients = torch.autograd.grad(total, parameters, allow_unused=True, materialize_grads=True)
+            made["all"] = (*gradients, figures.detach())
+
+        self._graph = _recorded(step)
+        *self._gradients, self._figures = made["all"]
+
+    def __call__(self, *batch: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        for place, tensor in zip(self._batch, batch, strict=True):
+            place.copy_(tensor)
+        self._graph.replay()
+        return self._gradients, self._figures
+
+
+def gradient_of(
+    loss: Loss,
+    model: nn.Module,
+    parameters: Mapping[str, Tensor],
+    key: tuple[object, ...],
+    *,
+    half: bool = False,
+    record: bool = True,
+) -> Gradient:
+    """The gradient of `loss` at the model's weights, whatever they are when it is called: what autograd gives. On a GPU
+    each new shape of a batch is recorded (unless told not to) once for each `key`, which must name all else that the
+    loss depends on; `half` then computes in bfloat16 where that is safe, as training does."""
+    places = list(parameters.values())
+
+    def plain(*batch: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        total, figures = loss(*batch)
+        gradients = torch.autograd.grad(total, places, allow_unused=True, materialize_grads=True)
+        return gradients, figures.detach()
+
+    def captured(*batch: Tensor) -> tuple[Sequence[Tensor], Tensor]:
+        known = _GRADIENTS.setdefault(model, {})
+        shapes = (*key, half, *((tensor.shape, tensor.dtype) for tensor in batch))
+        if shapes not in known:
+            known[shapes] = CapturedGradient(loss, places, batch, half)
+        return known[shapes](*batch)
+
+    return captured if record and can_capture(model, places[0].device) else plain
+
+
+def _recorded(step: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """`step` as a graph; it runs a few times on a side stream first, as recording needs."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph
 
 
 def can_capture(model: nn.Module, device: torch.device) -> bool:

@@ -13,6 +13,10 @@ from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
 from fedforget.requests import ErasureRequest, target_mask
 
+AHEAD = "ahead."
+"""What a client keeps under a name that begins so was made before any request, from samples that may be withdrawn
+later: it has a `without(ids)`, the same thing with nothing of these samples in it."""
+
 
 @dataclass(eq=False)
 class Client:
@@ -63,7 +67,10 @@ class Client:
         return self.samples.select(target), self.samples.select(retained)
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
-        """Erase from now on; a request that is known already changes nothing."""
+        """Erase from now on, also from what was made ahead; a request that is known already changes nothing."""
+        ids = self.samples.ids[target_mask(requests, self.index, self.samples)]
+        for key in [key for key in self.kept if key.startswith(AHEAD)]:
+            self.kept[key] = self.kept[key].without(ids)
         self.erased += tuple(request for request in requests if request not in self.erased)
 
     def check(self, request: ErasureRequest) -> int:

@@ -79,9 +79,10 @@ _COUNTS = ("count", "as_trained", "as_true", "evidence", "flipped_hits", "flippe
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, features: Tensor, normalisation: Normalisation, device: torch.device, batch_size: int = 500
+    model: nn.Module, features: Tensor, normalisation: Normalisation, device: torch.device, batch_size: int = 250
 ) -> Tensor:
-    """Logits for all samples, in evaluation mode."""
+    """Logits for all samples, in evaluation mode. (Batches twice as large take a CPU half as long again, since the
+    system then hands out their memory anew each time.)"""
     model.eval()
     if len(features) == 0:
         return torch.zeros((0, 0), device=device)

@@ -27,7 +27,10 @@ class SGD:
         self._lr, self._momentum, self._longest_step = lr, momentum, lr * longest
 
     def step(self, loss: Tensor) -> None:
-        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
+        self.descend(torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True))
+
+    def descend(self, gradients: Sequence[Tensor]) -> None:
+        """The step, where the gradients of the parameters are at hand."""
         if self._longest_step < math.inf:
             length = float(torch.stack(torch._foreach_norm(list(gradients))).norm())
             if self._lr * length > self._longest_step:

@@ -12,7 +12,8 @@ from fedforget.errors import DivergedError
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import CheckRequests, CountSamples, Reply, Task, Train, Withdraw
 from fedforget.flower.errors import ClientError, RefusedError
-from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, Forget
+from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
+from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.pgd import Climb
 from fedforget.methods.sga import FISHER_KEY, Ascend

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -27,29 +27,27 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
+from fedforget.federation.captured import Gradient, gradient_of
 from fedforget.federation.client import Client
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
-from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
+from fedforget.methods.fedaf.ahead import sketch_made_ahead
+from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.principal import principal_rows
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.methods.fedaf.sketch import Sketch, build_sketch
+from fedforget.methods.fedaf.sketch import Sketch
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable
 from fedforget.requests import ErasureRequest
-from fedforget.seeds import derive_generator, derive_seed, seeded_globally
+from fedforget.seeds import derive_generator, seeded_globally
 
 LONGEST_STEP = 10.0
 """A gradient moves the weights by no more than so many times `step_length`; one that would lowers the learning rate. On
 a model that overfits, retained samples' gradients are short, so the rate is high, while the target's are long."""
-SKETCH_KEY = "fedaf.sketch"
-"""Under this name a federation's merged sketch travels beside the model."""
 TEACHER_KEY = "fedaf.teacher."
 """Under names that begin so, the reminded teacher's weights do."""
-SAMPLES_PER_ROW = 8
-"""Rows that leave a client are sums over at least so many samples on average."""
 
 
 def forgetting_loss(
@@ -91,14 +89,15 @@ class Forget(Task):
         clock = _Clock(client.device)
         model = client.load(weights)
 
-        memory, memory_evaluations = self._memory(state, target, client)
+        batches = self._batches(len(target), client)
+        memory, memory_evaluations = self._memory(state, target, client, batches)
         clock.stop("memory")
         preserver, lr, sketch_evaluations, stored = self._preserver(state, client)
         clock.stop("sketch")
         unstable = self._unstable(preserver, lr)
         remedy = unstable or ("" if self.settings.lr else f"its learning rate was {lr:.2g}; set a smaller step_length")
         with seeded_globally(client.device, self.seed, "forget", "client", client.index, "dropout"):
-            curves = self._forget(client, target, memory, preserver, lr, remedy)
+            curves = self._forget(client, target, batches, memory, preserver, lr, remedy)
         forgotten = state_of(model)
         clock.stop("memory" if self.amnesia else "forgetting")
 
@@ -121,12 +120,32 @@ class Forget(Task):
     def _name(self) -> str:
         return "The teacher's amnesia" if self.amnesia else "The forgetting step"
 
-    def _memory(self, state: Mapping[str, Tensor], target: Samples, client: Client) -> tuple[Tensor, float]:
-        """New labels for the target, and the gradient evaluations they took."""
+    def _batches(self, n: int, client: Client) -> list[Tensor]:
+        """Which of the target's samples each step takes, in the order of the steps."""
+        steps = max(self.settings.min_steps, self.settings.epochs * -(-n // self.settings.batch_size))
+        generator = derive_generator(self.seed, "forget", "client", client.index, "order")
+        batches: list[Tensor] = []
+        while len(batches) < steps:
+            batches += minibatches(n, self.settings.batch_size, generator, client.device)
+        return batches[:steps]
+
+    def _memory(
+        self, state: Mapping[str, Tensor], target: Samples, client: Client, batches: Sequence[Tensor]
+    ) -> tuple[Tensor, float]:
+        """New labels for the target, and the gradient evaluations they took. The amnesia's few steps need few."""
         settings = self.settings
+        if self.amnesia:
+            seen = torch.cat(list(batches)).unique()
+            labels, evaluations = self._generated(target.select(seen.to(target.ids.device)), client)
+            return labels.new_zeros(len(target), labels.shape[1]).index_copy_(0, seen, labels), evaluations
         if settings.memory == "reminded":
             teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
             return reminded_labels(teacher, target, client)
+        return self._generated(target, client)
+
+    def _generated(self, target: Samples, client: Client) -> tuple[Tensor, float]:
+        settings = self.settings
+        assert settings.memory != "reminded"
         return generate_memory(
             settings.memory, client.model, target, client,
             teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
@@ -156,12 +175,13 @@ class Forget(Task):
         The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there."""
         if SKETCH_KEY in state:
             return Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"])), 0.0
-        known = (digest(anchor), self.served, self.requests, self.settings.sketch, self.seed)
+        weights = digest(anchor)
+        known = (weights, self.served, self.requests, self.settings.sketch, self.seed)
         kept, sketch = client.kept.pop(SKETCH_KEY, (None, None))
         evaluations = 0.0
         if kept != known:
-            sketch = sketch_at_client(client, self)
-            evaluations = sketch.evaluations
+            found = sketch_made_ahead(client, self, weights) if self.settings.sketch_ahead else None
+            sketch, evaluations = found or (made := sketch_at_client(client, self), made.evaluations)
         if self.amnesia:
             client.kept[SKETCH_KEY] = (known, sketch)
         return sketch, evaluations
@@ -171,7 +191,14 @@ class Forget(Task):
         return self.settings.lr or float(self.settings.step_length) / max(mean_square, 1e-12) ** 0.5
 
     def _forget(
-        self, client: Client, target: Samples, memory: Tensor, preserver: Preserver | None, lr: float, remedy: str
+        self,
+        client: Client,
+        target: Samples,
+        batches: Sequence[Tensor],
+        memory: Tensor,
+        preserver: Preserver | None,
+        lr: float,
+        remedy: str,
     ) -> dict[str, list[float]]:
         """SGD on the loss above, one step of the preserver after each."""
         settings, model = self.settings, client.model
@@ -179,34 +206,40 @@ class Forget(Task):
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         longest = math.inf if settings.lr else LONGEST_STEP * float(settings.step_length) / lr
         optimiser = SGD(parameters.values(), lr, settings.momentum, longest)
-        generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
-        steps = max(settings.min_steps, settings.epochs * -(-len(target) // settings.batch_size))
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        while len(learnt) < steps:
-            for batch in minibatches(len(target), settings.batch_size, generator, client.device):
-                if len(learnt) == steps or self._stops(learnt):
-                    return curves
-                logits = model(client.inputs(features[batch]))
-                loss, towards, old = forgetting_loss(
-                    logits, memory[batch], labels[batch], settings.ascent, settings.ascent_cap
-                )
-                hits = (logits.detach().argmax(1) == labels[batch]).float().mean()
-                entropy = torch.special.entr(memory[batch]).sum(dim=1).mean()
-                *seen, gap = torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy]).tolist()
-                for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
-                    curves[name].append(value)
-                learnt.append(gap)
-                if not math.isfinite(seen[0] + seen[1]):
-                    why = f" ({remedy})" if remedy else ""
-                    raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
-                optimiser.step(loss)
-                if preserver is not None and settings.penalty == "gradient":
-                    preserver.gradient_step(parameters, lr)
-                elif preserver is not None:
-                    preserver.proximal_step(parameters)
+        gradient = self._gradient(client, parameters)
+        for batch in batches:
+            if self._stops(learnt):
+                break
+            gradients, figures = gradient(features[batch], memory[batch], labels[batch])
+            *seen, gap = figures.tolist()
+            for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
+                curves[name].append(value)
+            learnt.append(gap)
+            if not math.isfinite(seen[0] + seen[1]):
+                why = f" ({remedy})" if remedy else ""
+                raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
+            optimiser.descend(gradients)
+            if preserver is not None and settings.penalty == "gradient":
+                preserver.gradient_step(parameters, lr)
+            elif preserver is not None:
+                preserver.proximal_step(parameters)
         return curves
+
+    def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
+        """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
+        ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
+
+        def loss(x: Tensor, memory: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            logits = model(client.inputs(x))
+            total, towards, old = forgetting_loss(logits, memory, labels, ascent, cap)
+            hits = (logits.detach().argmax(1) == labels).float().mean()
+            entropy = torch.special.entr(memory).sum(dim=1).mean()
+            return total, torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy])
+
+        return gradient_of(loss, model, parameters, ("forget", ascent, cap), record=not model.training)
 
     def _stops(self, learnt: list[float], window: int = 4) -> bool:
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""
@@ -224,69 +257,6 @@ class Forget(Task):
             f"the penalty's plain gradient step is stable only below a learning rate of {bound:.2g}, "
             f"and it is {lr:g}; use the proximal step"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuildSketch(Task):
-    """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
-
-    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        client.load(state)
-        if len(sketch_pool(client, self)) == 0:
-            return Reply(client.index, numbers={"count": 0.0})
-        sketch = sketch_at_client(client, self)
-        return Reply(
-            client.index,
-            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, int(self.settings.sketch_rows) - len(sketch.rows)))},
-            numbers={"count": float(sketch.count)},
-            gradient_evaluations=float(sketch.count),
-            stored_bytes=sketch.bytes,
-        )
-
-
-def sketch_pool(client: Client, task: Forget | BuildSketch) -> Tensor:
-    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
-    if task.settings.sketch_data == "all":
-        return client.positions(task.served, task.requests)[1]
-    return client.positions((*task.served, *task.requests))[1]
-
-
-def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
-    """All of the pool, or a seeded random part of it."""
-    pool, limit = sketch_pool(client, task), task.settings.sketch_samples
-    if len(pool) == 0:
-        raise InputError(
-            f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
-        )
-    if limit is not None and int(limit) < len(pool):
-        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
-    return client.samples.select(pool)
-
-
-def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
-    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now."""
-    settings = task.settings
-    samples = sketch_samples(client, task)
-    rows = int(settings.sketch_rows)
-    if isinstance(task, BuildSketch):
-        # These rows leave the client, and a row over one sample would be that sample's gradient.
-        rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
-    plan_sketch(client.model, rows, settings.dtype, client.device)
-    seed = derive_seed(task.seed, "sketch")
-    if settings.preserver == "pca":
-        return principal_rows(
-            client.model, samples, client.inputs,
-            rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype,
-        )  # fmt: skip
-    return build_sketch(
-        client.model, samples, client.inputs, rows=rows, seed=seed,
-        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
-    )  # fmt: skip
 
 
 class _Clock:

@@ -48,8 +48,7 @@ class SketchPreserver:
         self.rows = sketch.rows
         self.anchor = flatten(anchor)
         self.strength = strength / sketch.count if normalise else strength
-        gram = row_products(self.rows, self.rows)
-        self._largest = float(torch.linalg.eigvalsh(gram)[-1].clamp(min=0.0))
+        gram, self._largest = sketch.gram, sketch.largest
         if strength > 0 and lr > 0:
             ridge = max(1.0 / (lr * self.strength), _SMALLEST_RIDGE * self._largest)
             self._factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram))
@@ -124,19 +123,8 @@ def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.d
 
 # The sketch may be stored in bfloat16, so sums are made in a wider type, a block at a time.
 _BLOCK = 64
-COLUMNS_AT_ONCE = 2**15
 _SMALLEST_RIDGE = 1e-9
 """Relative to sigma_max(J^)^2: below it, float32's rounding of J^ d would grow in directions that J^ does not see."""
-
-
-def row_products(left: Tensor, right: Tensor) -> Tensor:
-    """left right^T, every row with every row, summed in float64: rounded to float32, a Gram matrix may not be positive
-    definite with a small ridge."""
-    products = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
-    for a, b in zip(left.split(COLUMNS_AT_ONCE, dim=1), right.split(COLUMNS_AT_ONCE, dim=1), strict=True):
-        wide = a.double()
-        products.addmm_(wide, (wide if right is left else b.double()).T)
-    return products
 
 
 def _times(rows: Tensor, vector: Tensor) -> Tensor:

@@ -24,10 +24,11 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.local import TargetSize
 from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
-from fedforget.methods.fedaf.forgetting import SKETCH_KEY, TEACHER_KEY, BuildSketch, Forget
+from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.params import State, trainable, weight_count
 from fedforget.requests import ErasureRequest
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from fedforget.data.samples import Samples
 from fedforget.federation.memory import available_bytes
-from fedforget.methods.fedaf.knowledge_preserver import COLUMNS_AT_ONCE, row_products
-from fedforget.methods.fedaf.sketch import RowLabels, Sketch
+from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, RowLabels, Sketch, row_products
 from fedforget.methods.fisher import per_sample_gradients
 from fedforget.params import trainable, weight_count
 

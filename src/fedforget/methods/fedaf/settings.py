@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Any, Literal, get_args, get_type_hints
 
 import torch
@@ -54,6 +55,9 @@ class FedAFSettings:
     sketch_samples: int | Literal["auto"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["float32", "bfloat16"] = "float32"
+    sketch_ahead: bool = False
+    """Sketch a part of D_k that is drawn without regard to the target, class by class, and leave the target out: such a
+    sketch can be made when training ends (`ahead.py`). `sketch_samples` then counts with the target."""
 
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
@@ -104,7 +108,7 @@ class FedAFSettings:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
             self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
-            self.sketch_dtype,
+            self.sketch_dtype, self.sketch_ahead,
         )  # fmt: skip
 
     @property
@@ -120,7 +124,7 @@ class FedAFSettings:
         )  # fmt: skip
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _hints()
         for item in fields(self):
             value = getattr(self, item.name)
             choices = [
@@ -158,6 +162,10 @@ class FedAFSettings:
                 "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
                 "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
             )
+        if self.sketch_ahead and (self.preserver != "sketch" or self.sketch_data != "retained"):
+            raise InputError(
+                "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
+            )
         if self.epochs + self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if self.shrink > 1 or self.rebuilding > 1:
@@ -171,6 +179,12 @@ class FedAFSettings:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )
+
+
+@cache
+def _hints() -> dict[str, Any]:
+    """Resolved once: a request makes a dozen settings."""
+    return get_type_hints(FedAFSettings)
 
 
 RECOMMENDED = FedAFSettings()

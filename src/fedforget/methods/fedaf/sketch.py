@@ -10,8 +10,9 @@ no per-sample gradient ever exists. Sketches with one hash seed over disjoint id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
+from fedforget.federation.captured import gradient_of
 from fedforget.params import slices, trainable, weight_count
 from fedforget.seeds import derive_generator
 
@@ -48,7 +50,30 @@ class Sketch:
     @property
     def mean_square(self) -> float:
         """An unbiased estimate of the mean squared length of a row of J: of tr(J^T J) / n."""
-        return float(sum(row.float().square().sum() for row in self.rows)) / self.count
+        return float(self.gram.diagonal().sum()) / self.count
+
+    @cached_property
+    def gram(self) -> Tensor:
+        """J^ J^^T, summed in float64: made once, though the amnesia and the forgetting both need it."""
+        return row_products(self.rows, self.rows)
+
+    @cached_property
+    def largest(self) -> float:
+        """sigma_max(J^)^2."""
+        return float(torch.linalg.eigvalsh(self.gram)[-1].clamp(min=0.0))
+
+
+COLUMNS_AT_ONCE = 2**15
+
+
+def row_products(left: Tensor, right: Tensor) -> Tensor:
+    """left right^T, every row with every row, summed in float64: rounded to float32, a Gram matrix may not be positive
+    definite with a small ridge."""
+    products = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
+    for a, b in zip(left.split(COLUMNS_AT_ONCE, dim=1), right.split(COLUMNS_AT_ONCE, dim=1), strict=True):
+        wide = a.double()
+        products.addmm_(wide, (wide if right is left else b.double()).T)
+    return products
 
 
 def merge(sketches: Iterable[Sketch]) -> Sketch:
@@ -121,35 +146,71 @@ def build_sketch(
     """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket.
 
     Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples."""
+    buckets = hash_buckets(samples.ids, rows, seed)
+    members = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
+    made = signed_sums(
+        model, samples, inputs, members, seed=seed, labels=labels, batch_size=batch_size, dtype=dtype
+    )  # fmt: skip
+    return Sketch(made, len(samples))
+
+
+def signed_sums(
+    model: nn.Module,
+    samples: Samples,
+    inputs: Callable[[Tensor], Tensor],
+    members: Sequence[Tensor],
+    *,
+    seed: int,
+    labels: RowLabels,
+    batch_size: int,
+    dtype: torch.dtype,
+) -> Tensor:
+    """One row for each element of `members`, the positions of the samples in it: sum over i of sigma(i) (J)_i."""
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
     model.eval()
-    buckets, signs = hash_buckets(samples.ids, rows, seed), hash_signs(samples.ids, seed)
-    uniforms = hash_uniforms(samples.ids, seed)
-    sketch = torch.zeros(rows, weight_count(model), dtype=dtype, device=device)
-    by_bucket = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
-    batch_size = _batch_shape([len(b) for b in by_bucket], batch_size)
-    for bucket, members in enumerate(by_bucket):
-        if len(members) == 0:
+    signs, uniforms = hash_signs(samples.ids, seed).to(device), hash_uniforms(samples.ids, seed).to(device)
+    features, classes = samples.features, samples.labels.to(device)
+    sketch = torch.zeros(len(members), weight_count(model), dtype=dtype, device=device)
+
+    def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+        total = (weights * row_losses(model(inputs(x)).float(), y, draws, labels)).sum()
+        return total, total
+
+    sizes = [len(inside) for inside in members]
+    shape = batch_shape(sizes, batch_size) if device.type == "cuda" else None
+    gradient = gradient_of(signed_loss, model, parameters, ("sketch", labels), half=True)
+    for number, inside in enumerate(members):
+        if len(inside) == 0:
             continue
-        row = sketch[bucket].float()  # the row itself where it is float32, else a wider copy to sum in
-        for batch in members.split(batch_size):
-            weights = F.pad(signs[batch], (0, batch_size - len(batch))).to(device)
-            batch = F.pad(batch, (0, batch_size - len(batch)), value=int(batch[0]))
-            logits = model(inputs(samples.features[batch.to(samples.features.device)]))
-            losses = row_losses(logits.float(), samples.labels[batch].to(device), uniforms[batch].to(device), labels)
-            gradients = torch.autograd.grad((weights * losses).sum(), list(parameters.values()), allow_unused=True)
-            for (_, place), gradient in zip(slices(parameters), gradients, strict=True):
-                if gradient is not None:
-                    row[place] += gradient.reshape(-1)
-            del gradients, losses, logits
-        sketch[bucket] = row
-    return Sketch(sketch, len(samples))
+        row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
+        for batch, real in batches_of(inside, batch_size, shape):
+            batch = batch.to(device)
+            weights = signs[batch]
+            weights[real:] = 0.0
+            x = features[batch.to(features.device)]
+            gradients, _ = gradient(x, classes[batch], weights, uniforms[batch])
+            for (_, where), part in zip(slices(parameters), gradients, strict=True):
+                row[where] += part.reshape(-1)
+            del gradients, part
+        if dtype != torch.float32:
+            sketch[number] = row
+    return sketch
 
 
-def _batch_shape(bucket_sizes: list[int], limit: int) -> int:
-    """One batch size for all buckets, at most `limit`, that wastes little on padding. Constant shapes let the
-    backends keep their plans: with bucket-sized batches cuDNN searches anew for each."""
+def batches_of(members: Tensor, limit: int, shape: int | None) -> Iterator[tuple[Tensor, int]]:
+    """A bucket's samples in batches, and how many of each are real: in even parts of at most `limit`; with a `shape`,
+    in batches of just that many, the last one filled up with a sample that will weigh nothing."""
+    if shape is None:
+        yield from ((part, len(part)) for part in members.tensor_split(-(-len(members) // limit)))
+        return
+    for part in members.split(shape):
+        yield F.pad(part, (0, shape - len(part)), value=int(part[0])), len(part)
+
+
+def batch_shape(bucket_sizes: list[int], limit: int) -> int:
+    """On a GPU: one batch size for all buckets, at most `limit`, that wastes little on padding. Constant shapes let
+    the backends keep their plans, and the pass be recorded once. (A CPU does not mind.)"""
     per_call = 8
     candidates = sorted({min(limit, b) for b in range(8, limit + 8, 8)})
     return min(candidates, key=lambda b: sum(-(-n // b) * (b + per_call) for n in bucket_sizes))

@@ -1,0 +1,64 @@
+"""`fedforget bench`: speed, as ratios in one run, on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as RichTable
+
+from fedforget.benchmarks.lines import summary
+from fedforget.benchmarks.measuring import Run
+from fedforget.benchmarks.parts import PARTS
+from fedforget.benchmarks.results import Progress as Report
+from fedforget.benchmarks.results import run_parts
+
+
+def bench(
+    part: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; may be repeated.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")] = "cpu",
+    repeats: Annotated[int, typer.Option(help="How often each thing is timed; the median counts.")] = 3,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes on noise, to see that it works.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A JSON file that takes the results in, part by part.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")
+    ] = False,
+) -> None:
+    """Measure speed as ratios: a request against other methods and one epoch, the sketch against per-sample gradients,
+    and how a request grows with clients, parameters, rows and target."""
+    run = Run(device, quick, repeats, threads)
+    with _progress(as_json) as progress:
+        results = run_parts(part or [], run, out, progress)
+    if as_json:
+        print(json.dumps(results))
+        return
+    console = Console(highlight=False)
+    for table in summary(results):
+        shown = RichTable(title=table.title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
+        for number, column in enumerate(table.columns):
+            shown.add_column(column, justify="right" if number else "left")
+        for row in table.cells():
+            shown.add_row(*map(escape, row))
+        console.print(shown)
+        for note in table.notes:
+            console.print(note, markup=False)
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Report]:
+    """One bar over the parts; on standard error, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total, what: bars.update(task, completed=done, total=total, description=escape(what))

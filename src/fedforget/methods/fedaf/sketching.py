@@ -1,0 +1,106 @@
+"""How a client makes a sketch: of which of its samples, and for whom.
+
+A sketch of one's own never leaves the client. A part of the federation's does, so that its rows are sums over several
+samples (`BuildSketch`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedforget.data.samples import Samples
+from fedforget.errors import InputError
+from fedforget.federation.client import Client
+from fedforget.federation.tasks import Reply, Task
+from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
+from fedforget.methods.fedaf.principal import principal_rows
+from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.sketch import Sketch, build_sketch
+from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_generator, derive_seed
+
+SKETCH_KEY = "fedaf.sketch"
+"""Under this name a federation's merged sketch travels beside the model."""
+SAMPLES_PER_ROW = 8
+"""Rows that leave a client are sums over at least so many samples on average."""
+
+
+class Sketching(Protocol):
+    """A task that needs a sketch."""
+
+    @property
+    def seed(self) -> int: ...
+    @property
+    def requests(self) -> tuple[ErasureRequest, ...]: ...
+    @property
+    def served(self) -> tuple[ErasureRequest, ...]: ...
+    @property
+    def settings(self) -> FedAFSettings: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildSketch(Task):
+    """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
+
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...] = ()
+    settings: FedAFSettings
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        client.load(state)
+        if len(sketch_pool(client, self)) == 0:
+            return Reply(client.index, numbers={"count": 0.0})
+        sketch = sketch_at_client(client, self)
+        return Reply(
+            client.index,
+            tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, int(self.settings.sketch_rows) - len(sketch.rows)))},
+            numbers={"count": float(sketch.count)},
+            gradient_evaluations=float(sketch.count),
+            stored_bytes=sketch.bytes,
+        )
+
+
+def sketch_pool(client: Client, task: Sketching) -> Tensor:
+    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
+    if task.settings.sketch_data == "all":
+        return client.positions(task.served, task.requests)[1]
+    return client.positions((*task.served, *task.requests))[1]
+
+
+def sketch_samples(client: Client, task: Sketching) -> Samples:
+    """All of the pool, or a seeded random part of it."""
+    pool, limit = sketch_pool(client, task), task.settings.sketch_samples
+    if len(pool) == 0:
+        raise InputError(
+            f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
+        )
+    if limit is not None and int(limit) < len(pool):
+        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
+        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
+    return client.samples.select(pool)
+
+
+def sketch_at_client(client: Client, task: Sketching) -> Sketch:
+    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now."""
+    settings = task.settings
+    samples = sketch_samples(client, task)
+    rows = int(settings.sketch_rows)
+    if isinstance(task, BuildSketch):
+        # These rows leave the client, and a row over one sample would be that sample's gradient.
+        rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
+    plan_sketch(client.model, rows, settings.dtype, client.device)
+    seed = derive_seed(task.seed, "sketch")
+    if settings.preserver == "pca":
+        return principal_rows(
+            client.model, samples, client.inputs,
+            rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype,
+        )  # fmt: skip
+    return build_sketch(
+        client.model, samples, client.inputs, rows=rows, seed=seed,
+        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
+    )  # fmt: skip
