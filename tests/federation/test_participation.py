@@ -82,7 +82,7 @@ def test_only_the_drawn_train_and_the_model_is_their_mean():
     trained = train(world, start, replace(SCHEDULE, rounds=1))
     chosen = drawn(world.clients, SCHEDULE.train_task(0))
     assert world.asked == [("Train", chosen)]
-    alone = [list(world.ask(SCHEDULE.train_task(0), start, [client]))[0] for client in sorted(chosen)]
+    alone = [next(iter(world.ask(SCHEDULE.train_task(0), start, [client]))) for client in sorted(chosen)]
     assert digest(average(alone)) == digest(trained)
 
 

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.distributions import Accuracies, prediction_divergence, proportion_error, tow
-from fedforget.audit.probe import last_linear_inputs
 from fedforget.audit.student import student_quantile
 from fedforget.audit.verdict import LEVEL, Reading, one_more
 from fedforget.data.samples import Samples
+from fedforget.embedding import last_linear_inputs
 from fedforget.errors import InputError
 from fedforget.federation.evaluation import predict
 from fedforget.federation.local import Federation, thread_count

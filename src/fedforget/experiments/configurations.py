@@ -149,11 +149,6 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
                 "(momentum 0.9), batch 10 with momentum 0.9 gives 98.2 % (the paper: 98.3 %)",
             },
         ),
-        "ten": replace(
-            _MNIST, name="ten", clients=10,
-            reasons={"all": "past the paper: one request of each of 10 clients (`requests`); their triggers lie in "
-                            "different corners, so that one memory can be told from another"},
-        ),
         "skewed": replace(
             _MNIST, name="skewed", clients=10, partition="dirichlet:0.1",
             reasons={"all": "past the paper: 10 clients, each of which has most of its data from one to three classes"},
@@ -186,10 +181,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
                      "fedaf:recommended": "as on CIFAR-10"},
         ),
     },
-    "digits": {
-        "default": _DIGITS,
-        "ten": replace(_DIGITS, name="ten", clients=10, reasons={"all": "a small one that comes along, to try things"}),
-    },
+    "digits": {"default": _DIGITS},
 }  # fmt: skip
 """On CIFAR-10 and CelebA the two versions are the same: `default` already has the printed learning rate."""
 

@@ -1,9 +1,9 @@
-"""Ten requests of mixed kinds, one of each client: served one after another, and all at once (no table of the paper).
+"""Ten requests of mixed kinds by four clients: served one after another, and all at once (no table of the paper).
 
 Every target is poisoned from the start, each with a wrong label of its own. A request served on the model that the one
 before left must not undo what that one did, nor wear the model down; and when training goes on, nothing may come back.
 So BD Acc of each target is measured when all ten are served, and after `FURTHER` ordinary rounds without any of
-the targets, beside one Retrain without all ten. Run it in the configuration `ten`."""
+the targets, beside one Retrain without all ten."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ ONE_BY_ONE, AT_ONCE = "one by one", "at once"
 
 def specs(options: Options) -> list[CellSpec]:
     """Retrain serves all of them at once: that is what the others are compared with."""
-    if options.settings.clients != 10:
-        raise InputError("Ten requests come from ten clients; choose --configuration ten.")
+    if options.settings.clients != 4:
+        raise InputError("The ten requests come from four clients; choose a configuration with so many.")
     return [
         CellSpec(ScenarioSpec((), options.seed + trial, target=MIXED), trial, None, method, preset, way)
         for trial in options.chosen_trials()

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch import Tensor
 from fedforget.audit.measures import Measures, measure, measure_now_and_later
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
-from fedforget.data.backdoor import Backdoor, Corner
+from fedforget.data.backdoor import Backdoor, Corner, Trigger
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
@@ -69,16 +69,27 @@ def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> Eras
 
 
 MIXED = "mixed"
+_INSIDE = 7
+_MIX: tuple[tuple[int, str, Corner, int | None], ...] = (
+    (0, "class0", "top-left", _INSIDE), (1, "samples500", "top-right", None), (2, "class4", "bottom-left", _INSIDE),
+    (1, "class2", "top-right", _INSIDE), (0, "samples500", "top-left", None), (2, "class5", "bottom-left", _INSIDE),
+    (3, "client", "bottom-right", None), (0, "class1", "top-left", _INSIDE), (1, "class3", "top-right", _INSIDE),
+    (2, "samples500", "bottom-left", None),
+)  # fmt: skip
+"""Ten requests of mixed kinds by four clients: whose, what, and where its trigger lies (with which margin). Two classes
+of one client share a trigger, as in the paper's sequences; else one backdoor would hide another."""
 
 
-def mixed_requests(held: Sequence[Tensor], seed: int) -> tuple[ErasureRequest, ...]:
-    """One request of every client, of mixed kinds, where the clients hold these samples: of ten clients six withdraw a
-    class each, three 500 random samples, and one everything."""
-    order = ("class", "class", "samples500", "class", "class", "samples500", "client", "class", "samples500", "class")
-    return tuple(
-        request_for(f"class{client}" if kind == "class" else kind, client, held[client], seed)
-        for client, kind in zip(range(len(held)), order, strict=True)
+def mixed_requests(
+    held: Sequence[Tensor], trigger: Trigger, seed: int
+) -> tuple[tuple[ErasureRequest, ...], tuple[Trigger, ...]]:
+    """(the ten requests, the trigger of each), where the clients hold these samples."""
+    requests = tuple(request_for(kind, client, held[client], seed) for client, kind, _, _ in _MIX)
+    triggers = tuple(
+        replace(trigger, corner=corner, margin=trigger.margin if margin is None else margin)
+        for _, _, corner, margin in _MIX
     )
+    return requests, triggers
 
 
 def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> ErasureRequest:
@@ -118,18 +129,15 @@ class Scenario:
         parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
         held = [self.dataset.train.ids[part] for part in parts]
         if spec.target == MIXED:
-            self.requests = mixed_requests(held, spec.seed)
+            self.requests, triggers = mixed_requests(held, self.configuration.trigger, spec.seed)
         else:
             asking = self._asking(parts)
             self.requests = spec.requests(asking, held[asking])
-        corners = get_args(Corner) if spec.target == MIXED else (self.configuration.trigger.corner,)
+            triggers = (self.configuration.trigger,) * len(self.requests)
         self.backdoors = tuple(
-            Backdoor.draw(
-                poisoned_part(request, held[request.client], spec.seed),
-                replace(self.configuration.trigger, corner=corners[number % len(corners)]), classes, spec.seed,
-            )
-            for number, request in enumerate(self.requests if spec.poisoned else ())
-        )  # fmt: skip
+            Backdoor.draw(poisoned_part(request, held[request.client], spec.seed), trigger, classes, spec.seed)
+            for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())
+        )
         self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
         self.federation = LocalFederation(
             self.dataset, parts, bench.model, backdoors=self.backdoors, device=self.options.device

@@ -16,6 +16,9 @@ from fedforget.requests import ErasureRequest, target_mask
 AHEAD = "ahead."
 """What a client keeps under a name that begins so was made before any request, from samples that may be withdrawn
 later: it has a `without(ids)`, the same thing with nothing of these samples in it."""
+STATISTICS = "statistics"
+"""Under this name a client keeps what it needs to forget a class whose samples are gone; it has `labels`, a tensor of
+the classes."""
 
 
 @dataclass(eq=False)
@@ -73,9 +76,14 @@ class Client:
             self.kept[key] = self.kept[key].without(ids)
         self.erased += tuple(request for request in requests if request not in self.erased)
 
+    def recalls(self, request: ErasureRequest) -> bool:
+        """Whether the client keeps statistics of what the request is about."""
+        kept = self.kept.get(STATISTICS)
+        return request.kind == "class" and kept is not None and request.label in kept.labels.tolist()
+
     def check(self, request: ErasureRequest) -> int:
         """Refuse a request that names nothing of this client's; return the size of its target."""
-        if request.kind == "class" and not bool(request.matches(self.samples).any()):
+        if request.kind == "class" and not bool(request.matches(self.samples).any()) and not self.recalls(request):
             if request.label is not None and request.label >= self.classes:
                 raise InputError(f"Class {request.label} does not exist; the data has classes 0 to {self.classes - 1}.")
             held = ", ".join(str(c) for c in self.samples.true_labels.unique().tolist())

@@ -34,6 +34,7 @@ from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import BuildSketch
+from fedforget.methods.fedaf.without_data import ClassStatistics, ForgetFromStatistics, KeepStatistics
 from fedforget.methods.fedosd import MeanGradient
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.frr import TrainSecondOrder
@@ -45,10 +46,11 @@ from fedforget.requests import ErasureRequest
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, PrepareSketch, TrainSecondOrder, Ascend,
     MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
+    KeepStatistics, ForgetFromStatistics,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 
-KEPT: tuple[type, ...] = (Sketch, PrincipalRows, AheadSketch)
+KEPT: tuple[type, ...] = (Sketch, PrincipalRows, AheadSketch, ClassStatistics)
 """What a client keeps between two tasks, in files of its own."""
 
 MOST_THREADS = 1024

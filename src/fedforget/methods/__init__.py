@@ -33,6 +33,7 @@ from fedforget.methods.fedaf.settings import (
     PAPER,
     RECOMMENDED,
     THOROUGH,
+    WITHOUT_DATA,
 )
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
@@ -63,7 +64,13 @@ METHODS: dict[str, Method] = {
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
         forget_with_fedaf,
-        {"recommended": RECOMMENDED, "lasting": LASTING, "thorough": THOROUGH, "paper": PAPER},
+        {
+            "recommended": RECOMMENDED,
+            "lasting": LASTING,
+            "thorough": THOROUGH,
+            "without-data": WITHOUT_DATA,
+            "paper": PAPER,
+        },
         "overwrite the target with new memories",
     ),
     "fedaf-c": Method(

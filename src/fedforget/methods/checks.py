@@ -31,7 +31,7 @@ def check_targets(federation: Federation, requests: Sequence[ErasureRequest], se
         return
     before, after = federation.check(served), federation.check((*served, *requests))
     for client in sorted({request.client for request in requests}):
-        if client in before and after[client].target == before[client].target:
+        if client in before and 0 < after[client].target == before[client].target:
             raise InputError(f"Client {client} withdrew all of that before; there is nothing left to forget.")
 
 

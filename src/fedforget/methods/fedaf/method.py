@@ -29,6 +29,7 @@ from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
+from fedforget.methods.fedaf.without_data import ForgetFromStatistics, check_class_requests
 from fedforget.params import State, trainable, weight_count
 from fedforget.requests import ErasureRequest
 
@@ -43,6 +44,8 @@ def forget_with_fedaf(
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the curves of the forgetting)."""
     settings = settings.for_network(weight_count(federation.model))
+    if settings.target_data == "statistics":
+        check_class_requests(requests)
     current = dict(state)
     exclude = (*served, *requests)
     sizes = federation.check(exclude)
@@ -54,7 +57,8 @@ def forget_with_fedaf(
         if settings.preserver == "sketch" and _takes_everybodys(settings, client, sizes):
             with federation.stage("sketch"):
                 message |= federation_sketch(federation, current, requests, served, settings, schedule)
-        task = Forget(
+        work = ForgetFromStatistics if settings.target_data == "statistics" else Forget
+        task = work(
             seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
             served=tuple(r for r in served if r.client == client), settings=settings,
         )  # fmt: skip

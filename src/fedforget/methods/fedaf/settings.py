@@ -30,6 +30,8 @@ class FedAFSettings:
 
     `auto` depends on the size of the network: `for_network` puts a number in its place."""
 
+    target_data: Literal["samples", "statistics"] = "samples"
+    """What stands for R: its samples, or what the client kept of a class in embedding space (`without_data.py`)."""
     memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
     teachers: int = 10
     """Q, for the memories `teacher` and `debiased`."""
@@ -155,6 +157,11 @@ class FedAFSettings:
         ):
             if getattr(self, name) == 0:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
+        if self.target_data == "statistics" and self.memory not in ("uniform", "random", "suppressed"):
+            raise InputError(
+                f"FedAF's memory '{self.memory}' looks at the target's samples; with the target_data 'statistics' "
+                "use the memory 'suppressed'."
+            )
         if self.lr is None and self.preserver == "none":
             raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
         if self.preserver == "pca" and self.sketch_scope == "federation":
@@ -192,6 +199,8 @@ RECOMMENDED = FedAFSettings()
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.033)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
+WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", sketch_scope="client")
+"""For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
     "quick": ("recommended", "the target is gone from this model; later training rounds may bring part of it back"),
     "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
