@@ -19,18 +19,14 @@ def last_linear_inputs(
     return _through(model, features, inputs, batch_size)[0]
 
 
-def embed(
-    model: nn.Module, features: Tensor, inputs: Callable[[Tensor], Tensor], batch_size: int = 500
-) -> tuple[str, Tensor]:
-    """(the head's name, H in float32 where the model is); refused where what the head says is not the model's answer,
-    since then a head that changes is not all that changes."""
-    rows, layer, logits = _through(model, features[:1], inputs, batch_size)
+def find_head(model: nn.Module, batch: Tensor) -> str:
+    """The head's name, as a batch of the model's inputs shows it; refused where what the head says is not the model's
+    answer, since then a head that changes is not all that changes."""
+    rows, layer, logits = _through(model, batch, lambda x: x, len(batch))
     with torch.no_grad():
         if not torch.allclose(layer(rows.to(logits)), logits, rtol=1e-4, atol=1e-5):
             raise InputError("The model goes on after its last nn.Linear layer, so that layer is not its head.")
-    rows = last_linear_inputs(model, features, inputs, batch_size)
-    (name,) = (name for name, module in model.named_modules() if module is layer)
-    return name, rows.float().to(logits.device)
+    return next(name for name, module in model.named_modules() if module is layer)
 
 
 @torch.no_grad()

@@ -114,7 +114,7 @@ def test_the_key_changes_with_every_number_of_the_schedule(monkeypatch: pytest.M
     shared = shared_ingredients(world(), [CLASS, EARLIER], SCHEDULE, "points")
     schedules = [SCHEDULE, oracle_schedule(SCHEDULE, 1)]
     schedules += [
-        replace(SCHEDULE, **{name: 0.5 if name in ("momentum", "decay") else value * 2})
+        replace(SCHEDULE, **{name: 0.5 if name in ("momentum", "decay", "participation") else value * 2})
         for name, value in asdict(SCHEDULE).items()
     ]
     ways = [oracle_ingredients(shared, schedule) for schedule in schedules]
@@ -122,7 +122,7 @@ def test_the_key_changes_with_every_number_of_the_schedule(monkeypatch: pytest.M
     ways += [{**ways[0], "device": "cuda"}]
     monkeypatch.setattr("fedforget.__version__", "99.0")
     ways += [oracle_ingredients(shared_ingredients(world(), [CLASS, EARLIER], SCHEDULE, "points"), SCHEDULE)]
-    assert len({oracle_key(way) for way in ways}) == len(ways) == 2 + 8 + 3
+    assert len({oracle_key(way) for way in ways}) == len(ways) == 2 + 9 + 3
     turned = oracle_ingredients({**shared_ingredients(world(), [EARLIER, CLASS, CLASS], SCHEDULE, "points")}, SCHEDULE)
     assert oracle_key(turned) == oracle_key(ways[-1]), "their order and repetition change no bit"
 

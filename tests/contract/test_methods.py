@@ -140,11 +140,20 @@ NOT_SERVED: dict[str, dict[str, str]] = {
         ("samples", "one sample", "client", "a class and a client", "two of one client"),
         "CDP prunes the channels of a class, and ",
     ),
+    "fedaf:without-data": dict.fromkeys(
+        ("samples", "one sample", "client", "a class and a client", "two of one client"),
+        "Without its data only a class can be forgotten, not ",
+    ),
 }
-"""The kinds of target that a method refuses, with a part of its sentence. What is not here must be served."""
+"""The kinds of target that a method, or one of its presets, refuses, with a part of its sentence. What is not here must
+be served."""
 
 WITHOUT_ROUNDS = {"sga:ewc", "sga:plain", "fedaf-c:replace"}
 """The methods and presets whose work is all done at the target's client: no retained data is trained on."""
+
+
+def refused(method: str, preset: str) -> dict[str, str]:
+    return NOT_SERVED.get(method, {}) | NOT_SERVED.get(f"{method}:{preset}", {})
 
 
 def forget(federation: Recording, *words: Any, **more: Any) -> Forgetting:
@@ -203,10 +212,10 @@ def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, met
 def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World, method: str, preset: str, kind: str):
     requests = targets(world)[kind]
     federation = world.federation()
-    if kind in NOT_SERVED.get(method, {}):
+    if kind in refused(method, preset):
         with pytest.raises(InputError) as refusal:
             forget(federation, world.before, requests, SCHEDULE, method, preset)
-        assert NOT_SERVED[method][kind] in str(refusal.value)
+        assert refused(method, preset)[kind] in str(refusal.value)
         assert federation.asked == []
         return
     result = forget(federation, world.before, requests, SCHEDULE, method, preset)
@@ -225,7 +234,7 @@ def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World,
 @pytest.mark.parametrize("kind", ["class", "one sample"])
 def test_a_network_with_integer_buffers(normalised: World, method: str, preset: str, kind: str):
     """Weights may go anywhere; a count of batches stays a count."""
-    if kind in NOT_SERVED.get(method, {}):
+    if kind in refused(method, preset):
         pytest.skip("this kind of target is refused")
     given = copy_state(normalised.before)
     counters = [name for name, tensor in given.items() if not tensor.is_floating_point()]
@@ -402,7 +411,7 @@ def test_training_that_diverges_stops_retrain(world: World):
 @every_method
 @pytest.mark.parametrize("kind", ["class", "client", "two clients"])
 def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
-    if kind in NOT_SERVED.get(method, {}):
+    if kind in refused(method, preset):
         pytest.skip("this kind of target is refused")
     federation = world.federation()
     start = time.perf_counter()
@@ -473,7 +482,7 @@ def test_what_a_request_names_again_is_not_looked_at_again(world: World, method:
     """The client withdrew a class before, and now everything: only the rest is still to be forgotten."""
     served = [ErasureRequest.of_class(0, 5)]
     everything = ErasureRequest.of_client(0)
-    if "client" in NOT_SERVED.get(method, {}):
+    if "client" in refused(method, preset):
         pytest.skip("this kind of target is refused")
     digests = {
         digest(forget(w.federation(), world.before, everything, SCHEDULE, method, preset, served=served).state)

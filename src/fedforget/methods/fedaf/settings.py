@@ -199,7 +199,7 @@ RECOMMENDED = FedAFSettings()
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.033)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
-WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", sketch_scope="client")
+WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed")
 """For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
     "quick": ("recommended", "the target is gone from this model; later training rounds may bring part of it back"),

@@ -20,10 +20,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedforget.data.samples import Normalisation, Samples
-from fedforget.embedding import embed
+from fedforget.embedding import find_head, last_linear_inputs
 from fedforget.errors import InputError
 from fedforget.federation.client import STATISTICS, Client
 from fedforget.federation.evaluation import FORWARD_COST
@@ -31,8 +31,8 @@ from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.sketching import sketch_samples
-from fedforget.params import digest, trainable
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_samples
+from fedforget.params import State, digest, slices, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
@@ -93,12 +93,12 @@ def statistics_of(client: Client, samples: Samples) -> ClassStatistics:
     if not enough:
         empty = torch.zeros(0, dtype=torch.int64)
         return ClassStatistics(weights, empty, empty, empty, torch.zeros(0, 0), torch.zeros(0, 0))
-    _, rows = embed(client.model, samples.features, client.inputs)
-    groups = [rows[(member == number).to(rows.device)] for number in enough]
+    rows = last_linear_inputs(client.model, samples.features, client.inputs).float()
+    groups = [rows[member == number] for number in enough]
     return ClassStatistics(
         weights, kinds[enough, 0], kinds[enough, 1], counts[enough],
-        torch.stack([group.mean(dim=0) for group in groups]).cpu(),
-        torch.stack([group.std(dim=0, correction=0) for group in groups]).cpu(),
+        torch.stack([group.mean(dim=0) for group in groups]),
+        torch.stack([group.std(dim=0, correction=0) for group in groups]),
     )  # fmt: skip
 
 
@@ -119,28 +119,37 @@ class ForgetFromStatistics(Forget):
     A client that has the samples still, and no statistics, makes them first; then it does without the samples too."""
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        model = client.load(state)
+        weights = {name: tensor for name, tensor in state.items() if not name.startswith(SKETCH_KEY)}
+        model = client.load(weights)
         statistics, made = self._statistics(client)
-        retained = sketch_samples(client, self)
-        name, rows = embed(model, retained.features, client.inputs)
-        target = self._drawn(statistics, client, int(client.samples.ids.max()) + 1, positive=bool((rows >= 0).all()))
-        there = rows.device
-        both = Samples(
-            torch.cat([rows, target.features.to(there)]), torch.cat([retained.labels, target.labels]),
-            torch.cat([retained.true_labels, target.true_labels]), torch.cat([retained.ids, target.ids]),
-        )  # fmt: skip
+        name = find_head(model, client.inputs(torch.zeros_like(client.samples.features[:1])))
+        retained, sketch = self._retained(state, client, name)
+        target = self._drawn(statistics, client)
         head = copy.deepcopy(model.get_submodule(name))
-        assert isinstance(head, nn.Linear)
-        inner = Client(client.index, both, head, Normalisation(), client.classes, client.device)
-        forget = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=self.settings)
-        reply = forget.run(head.state_dict(), inner)
+        inner = Client(
+            client.index, _together(retained, target), head, Normalisation(), client.classes, client.device
+        )  # fmt: skip
+        plain = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=self.settings)
+        reply = plain.run({**head.state_dict(), **sketch}, inner)
         changed = {f"{name}.{own}": tensor for own, tensor in reply.tensors.items()}
         return replace(
             reply,
-            tensors={key: changed.get(key, tensor) for key, tensor in state.items()},
+            tensors={key: changed.get(key, tensor) for key, tensor in weights.items()},
             numbers=reply.numbers | {"samples": float(len(client.samples) + len(target))},
             gradient_evaluations=reply.gradient_evaluations + FORWARD_COST * (len(retained) + made),
         )
+
+    def _retained(self, state: Mapping[str, Tensor], client: Client, head: str) -> tuple[Samples, State]:
+        """(embeddings of the client's own retained samples, nothing), or (no sample, the head's columns of everybody's
+        sketch) where that came along."""
+        if SKETCH_KEY in state:
+            places = [place for name, place in slices(trainable(client.model)) if name.startswith(f"{head}.")]
+            columns = torch.cat([state[SKETCH_KEY][:, place] for place in places], dim=1)
+            count = f"{SKETCH_KEY}.count"
+            return client.samples.select(torch.zeros(0, dtype=torch.int64)), {SKETCH_KEY: columns, count: state[count]}
+        samples = sketch_samples(client, self)
+        rows = last_linear_inputs(client.model, samples.features, client.inputs).float()
+        return replace(samples, features=rows), {}
 
     def _statistics(self, client: Client) -> tuple[ClassStatistics, int]:
         """What was kept at this very model, or what the samples say; and how many samples it took."""
@@ -159,8 +168,8 @@ class ForgetFromStatistics(Forget):
             )
         return found, len(target)
 
-    def _drawn(self, statistics: ClassStatistics, client: Client, first_id: int, positive: bool) -> Samples:
-        """As many embeddings as there were samples; none below 0 where no embedding is (after a ReLU)."""
+    def _drawn(self, statistics: ClassStatistics, client: Client) -> Samples:
+        """As many embeddings as there were samples; none below 0 where no mean is (after a ReLU)."""
         parts, labels, trained = [], [], []
         asked = {request.label for request in self.requests}
         for row, label in enumerate(statistics.labels.tolist()):
@@ -172,6 +181,13 @@ class ForgetFromStatistics(Forget):
                 labels += [label] * count
                 trained += [as_label] * count
         drawn = torch.cat(parts)
-        ids = torch.arange(first_id, first_id + len(drawn))
-        features = drawn.clamp(min=0.0) if positive else drawn
-        return Samples(features, torch.tensor(trained), torch.tensor(labels), ids)
+        if bool((statistics.means >= 0).all()):
+            drawn = drawn.clamp(min=0.0)
+        return replace(Samples.of(drawn, torch.tensor(trained)), true_labels=torch.tensor(labels))
+
+
+def _together(retained: Samples, target: Samples) -> Samples:
+    """Both; the drawn get ids that none of the others has."""
+    if len(retained) == 0:
+        return target
+    return Samples.concatenate([retained, replace(target, ids=target.ids + int(retained.ids.max()) + 1)])
