@@ -14,13 +14,13 @@ def test_works_are_run_in_turns_and_prepared_each_time():
     seen: list[str] = []
     works = {
         "a": Work(lambda: seen.append("a")),
-        "b": Work(lambda: seen.append("b"), before=lambda: seen.append("before b")),
+        "b": Work(lambda: seen.append("b"), before=lambda: seen.append("before b"), times=2),
     }
     returned: list[str] = []
     times = in_turns(works, 2, "cpu", lambda name, result: returned.append(name))
-    assert seen == ["a", "before b", "b"] * 3
+    assert seen == ["a", "before b", "b", *(["a"] + ["before b", "b"] * 2) * 2]
     assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2}
-    assert returned == ["a", "b", "a", "b"]
+    assert returned == ["a", "b", "b"] * 2
 
 
 @pytest.mark.parametrize("way", WAYS)

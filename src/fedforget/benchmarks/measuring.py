@@ -63,6 +63,8 @@ class Work:
 
     run: Callable[[], Any]
     before: Callable[[], object] | None = None
+    times: int = 1
+    """How often in one turn; its median is the turn's time. For what is short beside the others."""
 
 
 def in_turns(
@@ -74,16 +76,19 @@ def in_turns(
     times: dict[str, list[float]] = {name: [] for name in works}
     for turn in range(1 + repeats):
         for name, work in works.items():
-            if work.before is not None:
-                work.before()
-            _settle(device)
-            start = time.perf_counter()
-            result = work.run()
-            _settle(device)
-            if turn:
-                times[name].append(time.perf_counter() - start)
-                if seen is not None:
+            taken = []
+            for _ in range(work.times if turn else 1):
+                if work.before is not None:
+                    work.before()
+                _settle(device)
+                start = time.perf_counter()
+                result = work.run()
+                _settle(device)
+                taken.append(time.perf_counter() - start)
+                if turn and seen is not None:
                     seen(name, result)
+            if turn:
+                times[name].append(statistics.median(taken))
     return times
 
 

@@ -20,7 +20,8 @@ AXES = {"clients": "clients", "parameters": "parameters", "rows": "rows s of the
 
 
 def render(files: Sequence[Path], page: Path) -> list[Path]:
-    """Write the page and the plots beside it; the paths of what was written."""
+    """Write the page and the plots beside it; the paths of what was written. A file PAGE.notes.md beside it is appended
+    as it is."""
     sections, written = [HEAD.format(files=", ".join(f"`{file}`" for file in files))], [page]
     for file in files:
         results = read_results(file)
@@ -30,6 +31,9 @@ def render(files: Sequence[Path], page: Path) -> list[Path]:
         sections += [f"## {'GPU' if device == 'cuda' else 'CPU'}", _circumstances(results)]
         sections += [table.to_markdown() for table in summary(results)]
         sections += [f"![How a request grows]({plot.name})" for plot in plots if plot.suffix == ".png"]
+    notes = page.with_suffix(".notes.md")
+    if notes.exists():
+        sections.append(notes.read_text())
     write_text(page, "\n\n".join(section.strip() for section in sections) + "\n")
     return written
 
