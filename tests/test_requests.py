@@ -94,8 +94,8 @@ def test_the_mask_joins_a_clients_own_requests_only():
             "The target is empty: a sample request must list at least one sample id.",
         ),
         (
-            lambda: ErasureRequest.from_json({"client": 0, "kind": "feature"}),
-            "Target 'feature' is unknown; choose one of class, samples, client.",
+            lambda: ErasureRequest.from_json({"client": 0, "kind": "colour"}),
+            "Target 'colour' is unknown; choose one of class, samples, client, feature.",
         ),
     ],
 )

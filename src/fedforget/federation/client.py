@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedforget.data.features import blanked, check_feature
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, target_mask
+from fedforget.requests import ErasureRequest, target_mask, withdrawn_features, withdrawn_mask
 
 
 @dataclass(eq=False)
@@ -43,24 +44,39 @@ class Client:
     def positions(
         self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()
     ) -> tuple[Tensor, Tensor]:
-        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest.
+        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest. Where
+        a feature is the target, a sample lies in both: it stays, without the feature.
 
         What the client has erased is never retained, save a target that is `being_forgotten` by this very task: a
         method may have to look once more at what it makes the model forget."""
+        target = target_mask(requests, self.index, self.samples)
+        gone = withdrawn_mask(self.erased, self.index, self.samples)
+        gone &= ~withdrawn_mask(being_forgotten, self.index, self.samples)
+        gone |= withdrawn_mask(requests, self.index, self.samples)
+        return target.nonzero().squeeze(1), (~gone).nonzero().squeeze(1)
+
+    def retained(self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()) -> Samples:
+        """D' itself: the only samples to train on, with every withdrawn feature blanked."""
+        kept = self.positions(requests, being_forgotten)[1]
+        samples = self.samples if len(kept) == len(self.samples) else self.samples.select(kept)
+        return self._blanked(samples, requests, being_forgotten)
+
+    def target(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest] = ()) -> Samples:
+        """R itself, without what was `served` before: that is forgotten already."""
         mask = target_mask(requests, self.index, self.samples)
-        gone = target_mask(self.erased, self.index, self.samples)
-        gone &= ~target_mask(being_forgotten, self.index, self.samples)
-        return mask.nonzero().squeeze(1), (~(mask | gone)).nonzero().squeeze(1)
+        mask &= ~withdrawn_mask(served, self.index, self.samples)
+        return self._blanked(self.samples.select(mask), served, requests)
 
-    def target(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest] = ()) -> Tensor:
-        """Where R lies, without what was `served` before: that is forgotten already."""
-        target, withdrawn = self.positions(requests)[0], self.positions(served)[0]
-        return target[~torch.isin(target, withdrawn)]
-
-    def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
-        """(R, D') themselves, copied."""
-        target, retained = self.positions(requests)
-        return self.samples.select(target), self.samples.select(retained)
+    def _blanked(
+        self, samples: Samples, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest]
+    ) -> Samples:
+        """`samples` without the features that `requests` take, and without those that were erased before."""
+        shape = samples.features.shape[1:]
+        erased = withdrawn_features([r for r in self.erased if r not in being_forgotten], self.index, shape)
+        mask = erased | withdrawn_features(requests, self.index, shape)
+        if not bool(mask.any()):
+            return samples
+        return samples.with_features(blanked(samples.features, mask, self.normalisation))
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
         """Erase from now on; a request that is known already changes nothing."""
@@ -81,4 +97,6 @@ class Client:
                     f"Sample {min(unknown)} is not among client {self.index}'s data{more}; "
                     "a client can only withdraw its own samples."
                 )
+        if request.kind == "feature":
+            check_feature(request.feature, self.samples.features.shape[1:])
         return int(request.matches(self.samples).sum())

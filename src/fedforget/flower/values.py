@@ -112,12 +112,13 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _request(values: dict[str, Any]) -> ErasureRequest:
-    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list}
+    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list, "feature": list}
     wrong = [name for name, value in values.items() if name not in hints or not fits(value, hints[name])]
     if wrong or "client" not in values or "kind" not in values:
         raise RefusedError(f"An erasure request is malformed{f' in its {wrong[0]!r}' if wrong else ''}.")
-    if not all(fits(number, int) for number in values.get("sample_ids", [])):
-        raise RefusedError("An erasure request is malformed in its 'sample_ids'.")
+    for name in ("sample_ids", "feature"):
+        if not all(fits(number, int) for number in values.get(name, [])):
+            raise RefusedError(f"An erasure request is malformed in its '{name}'.")
     try:
         return ErasureRequest.from_json(values)
     except InputError as error:

@@ -85,7 +85,7 @@ class Forget(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         weights = {name: tensor for name, tensor in state.items() if not name.startswith((SKETCH_KEY, TEACHER_KEY))}
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         if len(target) == 0:
             raise InputError(f"Client {client.index} has nothing to forget: the target is empty.")
         clock = _Clock(client.device)
@@ -248,11 +248,11 @@ class BuildSketch(Task):
         )
 
 
-def sketch_pool(client: Client, task: Forget | BuildSketch) -> Tensor:
-    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
+def sketch_pool(client: Client, task: Forget | BuildSketch) -> Samples:
+    """The samples that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
     if task.settings.sketch_data == "all":
-        return client.positions(task.served, task.requests)[1]
-    return client.positions((*task.served, *task.requests))[1]
+        return client.retained(task.served, task.requests)
+    return client.retained((*task.served, *task.requests))
 
 
 def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
@@ -264,8 +264,8 @@ def sketch_samples(client: Client, task: Forget | BuildSketch) -> Samples:
         )
     if limit is not None and int(limit) < len(pool):
         generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
-    return client.samples.select(pool)
+        pool = pool.select(torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values)
+    return pool
 
 
 def sketch_at_client(client: Client, task: Forget | BuildSketch) -> Sketch:
