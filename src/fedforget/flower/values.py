@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.membership import AttackMembership
 from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
@@ -29,6 +30,7 @@ from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Tas
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
 from fedforget.methods.cdp import MeasureActivity
+from fedforget.methods.fedaf.features import ReadFeatures
 from fedforget.methods.fedaf.forgetting import BuildSketch, Forget
 from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
@@ -43,6 +45,7 @@ from fedforget.requests import ErasureRequest
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, TrainSecondOrder, Ascend, MeasureFisher,
     MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
+    MeasureSensitivity, ReadFeatures,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 
