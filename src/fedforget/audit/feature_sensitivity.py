@@ -3,7 +3,7 @@
     S = sum_i ||f(x_i) - f(x'_i)|| / sum_i ||x_i - x'_i||
 
 f is the softmax, so that S is bounded and about what a user sees; x' is x with the feature's values of another sample,
-since those are values that the feature takes (Gaussian noise, as in the paper, is not: docs/decisions/features.md); both
+since those are values that the feature takes (the paper's Gaussian noise is not: docs/decisions/features.md); both
 lengths are Euclidean, in the units that the network takes. A feature that does not vary has no S. With a_i and b_i for
 the two lengths, S scatters on as many new samples by about sqrt(sum_i (a_i - S b_i)^2) / sum_i b_i."""
 

@@ -11,6 +11,7 @@ from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.completeness import COMPLETENESS
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
+from fedforget.experiments.feature import FEATURE
 from fedforget.experiments.overlap import OVERLAP
 from fedforget.experiments.running_time import TIME
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
@@ -30,6 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "audit": AUDIT,
     "ulira": ULIRA,
     "durability": DURABILITY,
+    "feature": FEATURE,
 }
 
 
