@@ -73,6 +73,7 @@ METHODS: dict[str, Method] = {
         forget_with_fedaf,
         {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
         "new memories without the knowledge preserver",
+        no_feature="it is the paper's, which says nothing of features",
     ),
     "frr": Method(
         frr.retrain_rapidly,
