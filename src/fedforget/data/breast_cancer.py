@@ -13,11 +13,11 @@ from fedforget.errors import InputError
 from fedforget.seeds import derive_generator
 
 TEST_PART = 0.2
-"""Of each class; 114 samples of 569."""
+"""Of each class; 113 samples of 569."""
 
 
 def load_breast_cancer() -> Dataset:
-    """455 training and 114 test samples, always the same ones in the same order; columns z-scored on the former."""
+    """456 training and 113 test samples, always the same ones in the same order; columns z-scored on the former."""
     try:
         from sklearn.datasets import load_breast_cancer as load_from_sklearn
     except ImportError:

@@ -8,12 +8,14 @@ paper)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.data.features import Feature, describe_feature
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
@@ -151,6 +153,19 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """A group of bars for what is withdrawn and by whom, a bar for each model."""
+    settings, methods = by_setting(rows), by_method(rows)
+    series = {
+        name: [
+            Entry.of(_there([row for row in own if row["setting"] == setting], "sensitivity")) for setting in settings
+        ]
+        for name, own in methods.items()
+    }
+    panel = Bars("Sensitivity to the withdrawn feature, on unseen data", list(settings), series, "sensitivity")
+    return bar_charts(stem, f"Is a feature forgotten? {rows[0]['dataset']}", rows, [panel])
+
+
 FEATURE = Experiment(
     name="feature",
     title="Is a feature forgotten?",
@@ -158,6 +173,7 @@ FEATURE = Experiment(
     specs=specs,
     run=run,
     tables=tables,
+    figures=figures,
     remarks=remarks,
     methods="retrain,fedaf:recommended",
 )
