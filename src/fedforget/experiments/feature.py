@@ -145,10 +145,12 @@ def remarks(rows: Sequence[Row]) -> list[str]:
                 for place, column in ((0, "sensitivity_before"), (1, "sensitivity"))
             )
             now = fmean(row["sensitivity"] for row, _ in pairs)
+            known = [row["sensitivity"] for row in own if row["method"] in (RETRAIN, AGAIN[0]) and row["note"] is None]
+            of_both = 100.0 * abs(now - fmean(known)) / fmean(known)
             sentences.append(
                 f"{setting}: {name} takes the sensitivity from {before:.4f} to {now:.4f}, Retrain is at {retrain:.4f}; "
-                f"that is {of_retrain:.1f} % from Retrain's, {of_before:.1f} % of what it was before "
-                f"({len(pairs)} pairs)."
+                f"that is {of_retrain:.1f} % from Retrain's, {of_before:.1f} % of what it was before ({len(pairs)} "
+                f"pairs). From the mean of all {len(known)} Retrains, {fmean(known):.4f}, it is {of_both:.1f} % away."
             )
     return sentences
 
