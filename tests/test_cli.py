@@ -172,6 +172,38 @@ def test_in_words(fedforget: Command, own_copy: Path):
     assert f"Report: {own_copy / 'report.html'}" in said.out
 
 
+def test_a_feature_of_a_table_is_forgotten_and_judged(fedforget: Command, tmp_path: Path):
+    run = tmp_path / "run"
+    table = ("--dataset", "breast_cancer", "--model", "mlp", "--clients", "2", "--rounds", "12", "--lr", "0.05",
+             "--batch-size", "16", "--threads", "1")  # fmt: skip
+    only_json(fedforget("train", *table, "--out", run, "--json"))
+    both = ("--client", "0", "--feature", "20", "--target", "client=1,feature=20")
+    forgot = only_json(fedforget("forget", run, *both, "--json"))
+    assert forgot["target"] == "column 20 of client 0 and column 20 of client 1"
+    audit = only_json(fedforget("audit", run, "--json"))
+    before, retrain, fedaf = audit["rows"]
+    assert all(row.keys() >= ROW for row in audit["rows"])
+    assert [row["bd_acc"] for row in audit["rows"]] == [None] * 3, "the samples stay: no accuracy is a memory"
+    for name in ("target", "unseen"):
+        assert max(row["sensitivity"][name] for row in (retrain, fedaf)) < before["sensitivity"][name] / 2
+    assert (before["verdict"]["word"], fedaf["verdict"]["word"]) == ("not forgotten", "forgotten")
+    page = (run / "report.html").read_text()
+    assert "takes the model’s sensitivity to column 20 of client 0" in page
+    assert f"{fedaf['sensitivity']['target']:.4f}" in page
+    assert "Still recognised as trained" not in page
+    said = fedforget("audit", run).out
+    assert "S at" in said
+    assert f"{before['sensitivity']['target']:.4f}" in said
+    alone = only_json(fedforget("audit", run, "--level", "alone", "--json"))
+    assert alone["rows"][2]["verdict"]["word"] == "not enough evidence"
+
+
+def test_a_patch_of_an_image_and_a_further_one(fedforget: Command, own_copy: Path):
+    words = ("--client", "0", "--feature", "2,2,3,4", "--target", "client=2,feature=0:1:2:2")
+    result = only_json(fedforget("forget", own_copy, *words, "--json"))
+    assert result["target"] == "the 3x4 patch at 2,2 of client 0 and the 2x2 patch at 0,1 of client 2"
+
+
 def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
     label = held(0)[0]
     words = ("forget", own_copy, "--client", "0", "--class", label, "--preset", "paper", "--set", "lr=1e30")
@@ -447,7 +479,8 @@ def test_forget_refuses(fedforget: Command, trained: Path, kind: str):
 
 
 TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
-    "no target": ((), "Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client."),
+    "no target": ((), "Name the client and one target: --client 0 with --class 3, --samples FILE, --feature COLUMN or "
+                      "--whole-client."),
     "no client": (("--class", "3"), "Name the client and one target: "),
     "client alone": (("--client", "0"), "Name the client and one target: "),
     "two targets": (("--client", "0", "--class", "3", "--whole-client"), "Name the client and one target: "),
@@ -467,6 +500,19 @@ TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
     "empty samples": (("--client", "0", "--samples", "FOLDER/empty"), "The target is empty: a sample request must"),
     "unknown samples": (("--client", "0", "--samples", "FOLDER/unknown"), "Sample 999999 is not among client 0's"),
     "huge samples": (("--client", "0", "--samples", "FOLDER/huge"), "is not among client 0's data;"),
+    "two features": (("--client", "0", "--feature", "0,0,2,2", "--class", "3"), "Name the client and one target: "),
+    "no feature": (("--client", "0", "--feature", "left"), "'left' is no feature; give the number of a column, or a"),
+    "a column of an image": (("--client", "0", "--feature", "3"), "have the shape (1, 8, 8) and no columns;"),
+    "a patch outside": (("--client", "0", "--feature", "6,6,3,3"), "The patch 6,6,3,3 reaches beyond the image of 8x8"),
+    "an empty patch": (("--client", "0", "--feature", "6,6,0,3"), "The patch 6,6,0,3 is empty;"),
+    "a feature among words": (("--target", "client=0,feature=left"), "'left' is no feature; give the number of a"),
+    "a feature by samples": (
+        ("--client", "0", "--feature", "2,2,2,2", "--method", "sga"),
+        "Method 'sga' cannot forget the 2x2 patch at 2,2 of client 0: it takes back what the samples' labels taught",
+    ),
+    "a feature as in the paper": (
+        ("--client", "0", "--feature", "2,2,2,2", "--preset", "paper"), "The paper's FedAF does not say how ",
+    ),
     "another's samples": (("--client", "0", "--samples", "FOLDER/foreign"), "(nor are 2 more); a client can only"),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fedforget.audit.compare import audit_models
 from fedforget.audit.examine import Case, examine, examine_oracles
+from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.measures import measure
 from fedforget.audit.membership import BINS, GRID, AttackMembership, same_kind
 from fedforget.audit.probe import LinearProbe
@@ -30,6 +31,7 @@ from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train
 from fedforget.methods import METHODS, forget
 from fedforget.methods.cdp import MeasureActivity
 from fedforget.methods.fedaf.ahead import PrepareSketch, sketch_ahead
+from fedforget.methods.fedaf.features import ReadFeatures
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import BuildSketch
@@ -50,11 +52,12 @@ NUMBERS = 60
 """More numbers than this in one reply could be one for each sample."""
 
 
-MODELS = {Train, TrainSecondOrder, Forget, ForgetFromStatistics, BuildSketch, Ascend, MeasureFisher, MeasureActivity, Climb, Distil,
-          MeanGradient}  # fmt: skip
+MODELS = {Train, TrainSecondOrder, Forget, ForgetFromStatistics, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
+          Climb, Distil, MeanGradient, ReadFeatures}  # fmt: skip
 """The tasks whose replies hold tensors."""
 TASKS = MODELS | {
     CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe, PrepareSketch, KeepStatistics,
+    MeasureSensitivity,
 }  # fmt: skip
 LENGTHS = {BINS, GRID, POINTS + 1}
 """A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
@@ -201,6 +204,10 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
             case = Case(federation, (request,), schedule, level)
             examine_oracles(case, references, lambda *_: None)
             examine(case, before, references)
+    feature = ErasureRequest.of_feature(3, (2, 2, 4, 4))
+    deaf = forget(federation, before, feature, schedule).state
+    audit_models(federation, dataset, {"before": before}, [], [feature], schedule, lambda *_: None)
+    examine(Case(federation, (feature,), schedule, "quick"), deaf)
 
 
 @pytest.fixture(scope="module")

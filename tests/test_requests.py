@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, describe_requests, requests_id, target_mask
+from fedforget.requests import (
+    ErasureRequest,
+    describe_requests,
+    requests_id,
+    target_mask,
+    withdrawn_features,
+    withdrawn_mask,
+)
 
 requests_ = st.one_of(
     st.builds(ErasureRequest.of_class, st.integers(0, 50), st.integers(0, 50)),
@@ -94,8 +101,8 @@ def test_the_mask_joins_a_clients_own_requests_only():
             "The target is empty: a sample request must list at least one sample id.",
         ),
         (
-            lambda: ErasureRequest.from_json({"client": 0, "kind": "feature"}),
-            "Target 'feature' is unknown; choose one of class, samples, client.",
+            lambda: ErasureRequest.from_json({"client": 0, "kind": "colour"}),
+            "Target 'colour' is unknown; choose one of class, samples, client, feature.",
         ),
     ],
 )
@@ -103,6 +110,28 @@ def test_requests_that_name_nothing_are_refused(make, sentence):
     with pytest.raises(InputError) as refusal:
         make()
     assert str(refusal.value) == sentence
+
+
+def test_a_feature_is_a_column_or_a_patch():
+    column, patch = ErasureRequest.of_feature(2, 7), ErasureRequest.of_feature(0, (11, 12, 6, 5))
+    assert describe_requests([column, patch]) == "column 7 of client 2 and the 6x5 patch at 11,12 of client 0"
+    assert column.to_json() == {"client": 2, "kind": "feature", "feature": [7]}
+    for request in (column, patch):
+        assert ErasureRequest.from_json(request.to_json()) == request
+    assert requests_id([column]) == requests_id([column, column]) != requests_id([patch])
+    assert column.matches(poisoned_samples()).all()
+    for wrong in ((), (1, 2), (-1,), (0, 0, 0, 3), (0.5,)):
+        with pytest.raises(InputError):
+            ErasureRequest.of_feature(0, wrong)
+
+
+def test_a_sample_that_loses_a_feature_stays():
+    samples = poisoned_samples()
+    requests = [ErasureRequest.of_feature(3, 7), ErasureRequest.of_samples(3, [11])]
+    assert target_mask(requests, 3, samples).all()
+    assert withdrawn_mask(requests, 3, samples).nonzero()[:, 0].tolist() == [1]
+    assert withdrawn_features(requests, 3, (9,)).nonzero()[:, 0].tolist() == [7]
+    assert not withdrawn_features(requests, 0, (9,)).any(), "another client's"
 
 
 def test_requests_in_words():

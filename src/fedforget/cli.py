@@ -27,6 +27,7 @@ from fedforget.cli_serve import serve
 from fedforget.cli_verify import verdict_line, verify
 from fedforget.cli_work import work
 from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.data.features import parse_feature
 from fedforget.demo import demo_run
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
@@ -74,9 +75,14 @@ FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar=
 ClientOption = Annotated[int | None, typer.Option(help="The client that asks.")]
 ClassOption = Annotated[int | None, typer.Option("--class", help="Forget this class of the client.")]
 SamplesOption = Annotated[Path | None, typer.Option(help="Forget the samples whose ids stand in this file.")]
+FeatureOption = Annotated[
+    str | None,
+    typer.Option(help="Forget a feature of the client's samples: a column, or a patch as top,left,height,width."),
+]
 WholeOption = Annotated[bool, typer.Option("--whole-client", help="Forget everything of the client.")]
 TargetOption = Annotated[
-    list[str] | None, typer.Option(help="A further target, such as client=1,class=5 or client=2; may be repeated.")
+    list[str] | None,
+    typer.Option(help="A further target, such as client=1,class=5, client=1,feature=7 or client=2; may be repeated."),
 ]
 
 
@@ -93,7 +99,9 @@ def main() -> None:
 def train(
     out: Annotated[Path, typer.Option(help="The run folder to make.")],
     config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings; options win.")] = None,
-    dataset: Annotated[str | None, typer.Option(help="digits, mnist, cifar10, celeba, an .npz or a folder.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="digits, breast_cancer, mnist, cifar10, celeba, an .npz or a folder.")
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:ALPHA or shards:PER_CLIENT.")] = None,
     model: Annotated[str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn or vit.")] = None,
@@ -187,13 +195,17 @@ def _fields(text: str, what: str) -> dict[str, str]:
 
 
 def _target(fields: dict[str, str], text: str) -> ErasureRequest:
-    """client=K with class=C, samples=FILE, or nothing more (the whole client)."""
+    """client=K with class=C, samples=FILE, feature=COLUMN or TOP:LEFT:HEIGHT:WIDTH, or nothing more (the whole
+    client)."""
     try:
         client = int(fields.pop("client"))
         label = fields.pop("class", None)
         samples = fields.pop("samples", None)
-        if fields or (label is not None and samples is not None):
+        feature = fields.pop("feature", None)
+        if fields or sum(part is not None for part in (label, samples, feature)) > 1:
             raise KeyError
+        if feature is not None:
+            return ErasureRequest.of_feature(client, parse_feature(feature.replace(":", ",")))
         if label is not None:
             return ErasureRequest.of_class(client, int(label))
         return (
@@ -201,19 +213,32 @@ def _target(fields: dict[str, str], text: str) -> ErasureRequest:
         )
     except (KeyError, ValueError):
         raise InputError(
-            f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE or client=0."
+            f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE, client=0,feature=7 or "
+            "client=0."
         ) from None
 
 
+_NAME_ONE = (
+    "Name the client and one target: --client 0 with --class 3, --samples FILE, --feature COLUMN or --whole-client."
+)
+
+
 def _requests(
-    client: int | None, label: int | None, samples: Path | None, whole: bool, targets: list[str] | None
+    client: int | None,
+    label: int | None,
+    samples: Path | None,
+    feature: str | None,
+    whole: bool,
+    targets: list[str] | None,
 ) -> list[ErasureRequest]:
     requests = [_target(_fields(text, "target"), text) for text in targets or ()]
-    chosen = (label is not None) + (samples is not None) + whole
+    chosen = sum(part is not None for part in (label, samples, feature)) + whole
     if client is None and not chosen:
         return requests
     if client is None or chosen != 1:
-        raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
+        raise InputError(_NAME_ONE)
+    if feature is not None:
+        return [ErasureRequest.of_feature(client, parse_feature(feature)), *requests]
     if label is not None:
         return [ErasureRequest.of_class(client, label), *requests]
     if samples is not None:
@@ -227,6 +252,7 @@ def forget(
     client: ClientOption = None,
     label: ClassOption = None,
     samples: SamplesOption = None,
+    feature: FeatureOption = None,
     whole_client: WholeOption = False,
     target: TargetOption = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
@@ -244,9 +270,9 @@ def forget(
     as_json: JsonOption = False,
 ) -> None:
     """Make the trained model forget. The old model stays; the new one is written beside it."""
-    requests = _requests(client, label, samples, whole_client, target)
+    requests = _requests(client, label, samples, feature, whole_client, target)
     if not requests:
-        raise InputError("Name the client and one target: --client 0 with --class 3, --samples FILE or --whole-client.")
+        raise InputError(_NAME_ONE)
     preset = _preset(method, preset, effort)
     overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
@@ -314,6 +340,7 @@ def audit(
     client: ClientOption = None,
     label: ClassOption = None,
     samples: SamplesOption = None,
+    feature: FeatureOption = None,
     whole_client: WholeOption = False,
     target: TargetOption = None,
     against: Annotated[str, typer.Option(help="What to judge against: retrain.")] = "retrain",
@@ -335,7 +362,7 @@ def audit(
     if against != "retrain":
         raise InputError(f"'{against}' is no reference to audit against; use --against retrain.")
     chosen = None if attacks is None else [name.strip() for name in attacks.split(",")]
-    requests = _requests(client, label, samples, whole_client, target)
+    requests = _requests(client, label, samples, feature, whole_client, target)
     with _progress(as_json) as progress:
         result = audit_run(
             run, requests or None, level=level, oracles=oracles, attacks=chosen, progress=progress, device=device
@@ -364,24 +391,34 @@ def demo(
 def _show(result: dict[str, Any], report: Path) -> None:
     """The audit's table on the terminal."""
     console = Console(highlight=False)
-    title = (
-        f"Forgetting {result['target']} ({result['target_samples']} samples), in percent: test data;\n"
-        "the target as trained, after one further round, as its true class; retained data"
+    feature = any("sensitivity" in row for row in result["rows"])
+    title = f"Forgetting {result['target']} ({result['target_samples']} samples), in percent: test data;\n" + (
+        "test data without the feature; retained data; S: how sensitive the model is to the feature"
+        if feature
+        else "the target as trained, after one further round, as its true class; retained data"
     )
+    columns = ("test", "as\ntrained", "+ 1\nround", "as\ntrue", "retained")
+    if feature:
+        columns = ("test", "with-\nout", "retained", "S at\nclient", "S on\nunseen")
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
     table.add_column("", no_wrap=True)
-    for column in ("test", "as\ntrained", "+ 1\nround", "as\ntrue", "retained", "seconds", "gradients"):
+    for column in (*columns, "seconds", "gradients"):
         table.add_column(column, justify="right", no_wrap=True)
     for row in result["rows"]:
         name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} {row['preset']}"
         if row["note"]:
             table.add_row(name, "diverged", *["–"] * 6)
             continue
-        later = row["after_one_round"]["bd_acc"]
+        later, heard = row["after_one_round"]["bd_acc"], row.get("sensitivity", {})
         figures = [row["test_acc"], row["bd_acc"], later, row["true_acc"], row["retained_acc"]]
+        if feature:
+            figures = [row["test_acc"], heard["unseen_acc_without"], row["retained_acc"]]
+        shown = ["–" if value is None else f"{value:.1f}" for value in figures]
+        if feature:
+            shown += ["–" if heard[name] is None else f"{heard[name]:.4f}" for name in ("target", "unseen")]
         seconds = "–" if row["seconds"] is None else f"{row['seconds']:.2f}"
         gradients = "–" if row["gradient_evaluations"] is None else f"{row['gradient_evaluations']:,.0f}"
-        table.add_row(name, *["–" if value is None else f"{value:.1f}" for value in figures], seconds, gradients)
+        table.add_row(name, *shown, seconds, gradients)
     console.print(table)
     for row in result["rows"]:
         if row.get("verdict") and row["method"] != "before":

@@ -54,7 +54,7 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
 
     environment = Environment(loader=PackageLoader("fedforget"), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    formats = (points, percent, loss, amount, seconds, human_bytes)
+    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
     environment.filters |= {function.__name__: function for function in formats}
     comparison = Comparison(audit)
     environment.tests["came_back"] = comparison.came_back
@@ -159,6 +159,11 @@ def percent(value: float | None) -> str:
 
 def loss(value: float | None) -> str:
     return DASH if value is None or math.isnan(value) else "∞" if math.isinf(value) else f"{value:.3g}"
+
+
+def sensed(value: float | None) -> str:
+    """A sensitivity."""
+    return DASH if value is None or math.isnan(value) else f"{value:.4f}"
 
 
 def amount(value: float | None) -> str:

@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from fedforget.data.features import Feature, check_form, describe_feature, joint_mask
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 
-TargetKind = Literal["class", "samples", "client"]
+TargetKind = Literal["class", "samples", "client", "feature"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,15 @@ class ErasureRequest:
     'class 3 of client 0'
     >>> ErasureRequest.of_client(2).describe()
     'everything of client 2'
+    >>> ErasureRequest.of_feature(client=2, feature=7).describe()
+    'column 7 of client 2'
     """
 
     client: int
     kind: TargetKind
     label: int | None = None
     sample_ids: tuple[int, ...] = ()
+    feature: Feature = ()
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(TargetKind):
@@ -41,6 +45,8 @@ class ErasureRequest:
             raise InputError("A class request must name the class to forget, a number from 0.")
         if self.kind == "samples" and not self.sample_ids:
             raise InputError("The target is empty: a sample request must list at least one sample id.")
+        if self.kind == "feature":
+            check_form(self.feature)
 
     @classmethod
     def of_class(cls, client: int, label: int) -> ErasureRequest:
@@ -57,18 +63,27 @@ class ErasureRequest:
         """Everything the client ever contributed (client-wise)."""
         return cls(client, "client")
 
+    @classmethod
+    def of_feature(cls, client: int, feature: int | Iterable[int]) -> ErasureRequest:
+        """One feature of all the client's samples, which stay without it (feature-wise): a column of a table by its
+        number, or a patch of an image as (top, left, height, width)."""
+        return cls(client, "feature", feature=(feature,) if isinstance(feature, int) else tuple(feature))
+
     def describe(self) -> str:
         """The target in words."""
         if self.kind == "class":
             return f"class {self.label} of client {self.client}"
         if self.kind == "samples":
             return f"{len(self.sample_ids)} samples of client {self.client}"
+        if self.kind == "feature":
+            return f"{describe_feature(self.feature)} of client {self.client}"
         return f"everything of client {self.client}"
 
     def matches(self, samples: Samples) -> Tensor:
         """Boolean mask over the client's own `samples`: which of them are in the target.
 
-        A class request means the class a sample really belongs to, also where its training label was poisoned."""
+        A class request means the class a sample really belongs to, also where its training label was poisoned.
+        A feature request is about all of them."""
         if self.kind == "class":
             assert self.label is not None
             return samples.true_labels == self.label
@@ -83,12 +98,14 @@ class ErasureRequest:
             values["label"] = self.label
         if self.kind == "samples":
             values["sample_ids"] = list(self.sample_ids)
+        if self.kind == "feature":
+            values["feature"] = list(self.feature)
         return values
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> ErasureRequest:
         sample_ids = tuple(sorted(set(values.get("sample_ids", ()))))
-        return cls(values["client"], values["kind"], values.get("label"), sample_ids)
+        return cls(values["client"], values["kind"], values.get("label"), sample_ids, tuple(values.get("feature", ())))
 
 
 def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
@@ -98,6 +115,16 @@ def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Sample
         if request.client == client:
             mask |= request.matches(samples)
     return mask
+
+
+def withdrawn_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
+    """Which of the client's samples go altogether: a sample that loses a feature stays without it."""
+    return target_mask([request for request in requests if request.kind != "feature"], client, samples)
+
+
+def withdrawn_features(requests: Sequence[ErasureRequest], client: int, shape: Sequence[int]) -> Tensor:
+    """Boolean, of a sample's shape: which of its features the client's `requests` take from all of its samples."""
+    return joint_mask([r.feature for r in requests if r.kind == "feature" and r.client == client], shape)
 
 
 def requests_id(requests: Sequence[ErasureRequest]) -> str:

@@ -30,6 +30,7 @@ CASES = [(method, preset) for method, row in METHODS.items() for preset in row.p
 every_method = pytest.mark.parametrize(("method", "preset"), CASES, ids=[":".join(case) for case in CASES])
 SCHEDULE = Schedule(rounds=2, lr=0.05, batch_size=16, threads=1)
 CLASS = ErasureRequest.of_class(0, 3)
+FEATURE = ErasureRequest.of_feature(1, (2, 2, 3, 3))
 BACKDOOR = Backdoor(CLASS, Trigger(size=2, margin=0), flipped_label=8)
 
 
@@ -129,10 +130,15 @@ def targets(world: World) -> dict[str, list[ErasureRequest]]:
         "two clients": [CLASS, ErasureRequest.of_class(1, 5)],
         "a class and a client": [CLASS, ErasureRequest.of_client(3)],
         "two of one client": [CLASS, ErasureRequest.of_samples(0, world.ids(0, 5))],
+        "feature": [FEATURE],
+        "feature of all": [ErasureRequest.of_feature(k, FEATURE.feature) for k in range(4)],
+        "a class and a feature": [CLASS, ErasureRequest.of_feature(0, FEATURE.feature)],
     }
 
 
+FEATURES = ["feature", "feature of all", "a class and a feature"]
 TARGETS = ["class", "samples", "one sample", "client", "two clients", "a class and a client", "two of one client"]
+TARGETS += FEATURES
 
 
 NOT_SERVED: dict[str, dict[str, str]] = {
@@ -147,13 +153,21 @@ NOT_SERVED: dict[str, dict[str, str]] = {
 }
 """The kinds of target that a method, or one of its presets, refuses, with a part of its sentence. What is not here must
 be served."""
+SERVES_FEATURES = {"retrain", "fedaf", "frr", "federaser", "not"}
+
+
+def refusal_of(method: str, preset: str, kind: str) -> str | None:
+    """A part of the sentence that refuses the kind of target, or None."""
+    if kind not in FEATURES:
+        return (NOT_SERVED.get(method, {}) | NOT_SERVED.get(f"{method}:{preset}", {})).get(kind)
+    if method not in SERVES_FEATURES:
+        return f"Method '{method}' cannot forget "
+    refusing = {"paper": "The paper's FedAF does not say how ", "without-data": "Without its data only a class "}
+    return refusing.get(preset) if method == "fedaf" else None
+
 
 WITHOUT_ROUNDS = {"sga:ewc", "sga:plain", "fedaf-c:replace"}
 """The methods and presets whose work is all done at the target's client: no retained data is trained on."""
-
-
-def refused(method: str, preset: str) -> dict[str, str]:
-    return NOT_SERVED.get(method, {}) | NOT_SERVED.get(f"{method}:{preset}", {})
 
 
 def forget(federation: Recording, *words: Any, **more: Any) -> Forgetting:
@@ -212,10 +226,11 @@ def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, met
 def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World, method: str, preset: str, kind: str):
     requests = targets(world)[kind]
     federation = world.federation()
-    if kind in refused(method, preset):
+    sentence = refusal_of(method, preset, kind)
+    if sentence is not None:
         with pytest.raises(InputError) as refusal:
             forget(federation, world.before, requests, SCHEDULE, method, preset)
-        assert refused(method, preset)[kind] in str(refusal.value)
+        assert sentence in str(refusal.value)
         assert federation.asked == []
         return
     result = forget(federation, world.before, requests, SCHEDULE, method, preset)
@@ -231,10 +246,10 @@ def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World,
 
 
 @every_method
-@pytest.mark.parametrize("kind", ["class", "one sample"])
+@pytest.mark.parametrize("kind", ["class", "one sample", "feature"])
 def test_a_network_with_integer_buffers(normalised: World, method: str, preset: str, kind: str):
     """Weights may go anywhere; a count of batches stays a count."""
-    if kind in refused(method, preset):
+    if refusal_of(method, preset, kind):
         pytest.skip("this kind of target is refused")
     given = copy_state(normalised.before)
     counters = [name for name, tensor in given.items() if not tensor.is_floating_point()]
@@ -409,9 +424,9 @@ def test_training_that_diverges_stops_retrain(world: World):
 
 
 @every_method
-@pytest.mark.parametrize("kind", ["class", "client", "two clients"])
+@pytest.mark.parametrize("kind", ["class", "client", "two clients", "feature"])
 def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
-    if kind in refused(method, preset):
+    if refusal_of(method, preset, kind):
         pytest.skip("this kind of target is refused")
     federation = world.federation()
     start = time.perf_counter()
@@ -482,7 +497,7 @@ def test_what_a_request_names_again_is_not_looked_at_again(world: World, method:
     """The client withdrew a class before, and now everything: only the rest is still to be forgotten."""
     served = [ErasureRequest.of_class(0, 5)]
     everything = ErasureRequest.of_client(0)
-    if "client" in refused(method, preset):
+    if refusal_of(method, preset, "client"):
         pytest.skip("this kind of target is refused")
     digests = {
         digest(forget(w.federation(), world.before, everything, SCHEDULE, method, preset, served=served).state)
@@ -500,7 +515,7 @@ def test_a_client_may_withdraw_the_last_it_had(world: World, method: str, preset
     assert digest(result.state) != digest(world.before)
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", [kind for kind in TARGETS if kind not in FEATURES])
 def test_retrain_is_a_federation_that_never_had_the_target(world: World, kind: str):
     """The same bits as training afresh where the targets were never dealt out to anybody."""
     requests = targets(world)[kind]
@@ -523,3 +538,48 @@ def test_retrain_does_not_begin_where_the_first_training_began(world: World):
     first = state_of(build_model("cnn", world.dataset.shape, 10, SCHEDULE.seed))
     oracles = [fresh_start(federation.model, SCHEDULE, RetrainSettings(oracle=k)) for k in (0, 1)]
     assert len({digest(first), *map(digest, oracles)}) == 3
+
+
+def noise_in(requests: Sequence[ErasureRequest], world: World) -> World:
+    """The same world, except that the features that the requests name are noise."""
+    features = world.dataset.train.features.clone()
+    generator = torch.Generator().manual_seed(5)
+    for request in requests:
+        top, left, height, width = request.feature
+        for place in world.parts[request.client].tolist():
+            noise = torch.randint(0, 256, (1, height, width), generator=generator, dtype=torch.uint8)
+            features[place, :, top : top + height, left : left + width] = noise
+    noisy = world.dataset.train.with_features(features)
+    return replace(world, dataset=replace(world.dataset, train=noisy))
+
+
+@every_method
+def test_a_feature_that_was_served_before_is_not_looked_at_again(world: World, method: str, preset: str):
+    """Of the client that asks now, and of another one: not one bit of the result depends on it."""
+    served = [ErasureRequest.of_feature(0, FEATURE.feature), FEATURE]
+    assert digest(serve(noise_in(served, world), method, preset, served=served).state) == digest(
+        serve(world, method, preset, served=served).state
+    )
+
+
+def test_retrain_is_a_federation_that_never_had_the_feature(world: World):
+    """The same bits as training afresh where the client's images are grey there from the start."""
+    features = world.dataset.train.features.clone()
+    grey = round(255 * world.dataset.normalisation.mean[0])
+    features[world.parts[1], :, 2:5, 2:5] = grey
+    grey_world = replace(world, dataset=replace(world.dataset, train=world.dataset.train.with_features(features)))
+    federation = grey_world.federation()
+    never = train(federation, fresh_start(federation.model, SCHEDULE, RetrainSettings()), SCHEDULE)
+    result = forget(world.federation(), world.before, FEATURE, SCHEDULE, "retrain")
+    assert digest(result.state) == digest(never)
+
+
+@pytest.mark.parametrize("method", ["fedaf", "retrain"])
+def test_what_is_new_beside_a_feature_that_was_served(world: World, method: str):
+    """A class can still go after a feature, and another feature; the same feature cannot."""
+    own = ErasureRequest.of_feature(0, FEATURE.feature)
+    for request in (CLASS, ErasureRequest.of_feature(0, (0, 0, 2, 2)), FEATURE):
+        forget(world.federation(), world.before, request, SCHEDULE, method, served=[own])
+    for served in ([own], [ErasureRequest.of_feature(0, (0, 0, 8, 8)), own], [CLASS, own]):
+        with pytest.raises(InputError, match="Client 0 withdrew all of that before"):
+            forget(world.federation(), world.before, own, SCHEDULE, method, served=served)

@@ -45,7 +45,7 @@ def test_digits_are_normalised_to_mean_0_and_deviation_1() -> None:
 
 
 def test_the_table_and_unknown_names() -> None:
-    assert list(DATASETS) == ["digits", "mnist", "cifar10", "celeba"]
+    assert list(DATASETS) == ["digits", "mnist", "cifar10", "celeba", "breast_cancer"]
     with pytest.raises(InputError, match=r"'cifar' is unknown; did you mean 'cifar10'\? Choose digits, mnist, cifar10"):
         load_dataset("cifar")
     with pytest.raises(InputError, match="did you mean 'mnist'"):

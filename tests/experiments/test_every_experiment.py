@@ -29,11 +29,13 @@ FEW = {
     "sequential": "fedaf-c,fedaf",
     "audit": "retrain,fedaf",
     "durability": "retrain,fedaf",
+    "feature": "retrain,fedaf",
     "ulira": "retrain,fedaf",
 }
 CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
     "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3, "ulira": 16,
+    "feature": 8,
 }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_the_shadows_share_the_clients_and_the_target(options: Options, world: W
         assert request == made[0][1]
         assert torch.equal(federation.client(0).samples.ids, made[0][0].client(0).samples.ids)
         assert len(request.sample_ids) == len(federation.client(0).samples) // 2
-    labels = [federation.client(0).split([request])[0].labels for federation, request in made]
+    labels = [federation.client(0).target([request]).labels for federation, request in made]
     assert len(labels[0].unique()) == 1, "one wrong label"
     assert torch.equal(labels[0], labels[1])
     assert len(labels[2].unique()) > 5, "clean"

@@ -181,3 +181,5 @@ def test_retained_refuses_what_it_cannot_do(tmp_path: Path):
     withdraw(tmp_path, ErasureRequest.of_client(0))
     with pytest.raises(InputError, match=r"^Client 0 has withdrawn all of its data, so it has nothing to train on\.$"):
         retained(context, PAIRS)
+    with pytest.raises(InputError, match=r"^Client 0 has withdrawn column 3 of client 0, which fedforget cannot blank"):
+        retained(context_of(0, withdraw(tmp_path, ErasureRequest.of_feature(0, 3))), PAIRS)

@@ -64,6 +64,8 @@ def test_every_task_is_registered():
 REQUESTS = st.one_of(
     st.builds(ErasureRequest.of_class, st.integers(0, 9), st.integers(0, 99)),
     st.builds(ErasureRequest.of_client, st.integers(0, 9)),
+    st.builds(ErasureRequest.of_feature, st.integers(0, 9), st.integers(0, 99)),
+    st.builds(ErasureRequest.of_feature, st.integers(0, 9), st.tuples(*[st.integers(1, 99)] * 4)),
     st.builds(ErasureRequest.of_samples, st.integers(0, 9), st.lists(st.integers(0, 2**31), min_size=1, max_size=5)),
 )
 FLOATS = st.floats(0, allow_nan=False, allow_infinity=False)

@@ -8,6 +8,7 @@ import pytest
 from flower_worlds import SCHEDULE, World, make_world
 
 from fedforget.audit.examine import Case, Examination, Level, examine, examine_oracles, judge
+from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.audit.measures import measure
 from fedforget.audit.membership import AttackMembership
 from fedforget.audit.oracles import oracle_models
@@ -30,6 +31,7 @@ TARGETS = {
     "class": [CLASS],
     "client": [ErasureRequest.of_client(2)],
     "two clients": [CLASS, ErasureRequest.of_class(1, 5)],
+    "feature": [ErasureRequest.of_feature(0, (2, 2, 3, 3)), ErasureRequest.of_feature(2, (2, 2, 3, 3))],
 }
 
 
@@ -57,6 +59,8 @@ def test_every_method(world: World, tmp_path: Path, method: str, preset: str, ki
     requests = TARGETS[kind]
     if method == "cdp" and kind == "client":
         pytest.skip("it prunes classes")
+    if kind == "feature" and (METHODS[method].no_feature or (preset == "paper" and method == "fedaf")):
+        pytest.skip("it knows no features")
     expected = forget(world.local(), world.before, requests, SCHEDULE, method, preset, history=world.history)
     for again in ("the first time", "once more, on nodes that have withdrawn it already"):
         federation = world.flower(world.grid(tmp_path))
@@ -74,6 +78,24 @@ def test_measures(world: World):
         for federation in (world.local(), world.flower(world.grid()))
     ]
     assert figures[0] == figures[1]
+
+
+def test_sensitivities(world: World, tmp_path: Path):
+    requests = TARGETS["feature"]
+    figures = [
+        measure_sensitivity(federation, world.before, requests, seed=0, threads=1)
+        for federation in (world.local(), world.flower(world.grid(tmp_path)))
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_a_node_that_withdrew_a_feature_never_trains_on_it_again(world: World, tmp_path: Path):
+    """No round names it any more, and it stays away all the same."""
+    requests = TARGETS["feature"]
+    forget(world.flower(world.grid(tmp_path)), world.before, requests, SCHEDULE, "not")
+    expected = train(world.local(), world.before, SCHEDULE, exclude=requests)
+    assert digest(train(world.flower(world.grid(tmp_path)), world.before, SCHEDULE)) == digest(expected)
+    assert digest(train(world.local(), world.before, SCHEDULE)) != digest(expected)
 
 
 def half_a_client(world: World) -> ErasureRequest:
@@ -125,6 +147,8 @@ def test_an_audit_of_nodes_that_keep_nothing_lacks_what_needs_references(world: 
         [ErasureRequest.of_class(0, 10)],
         [ErasureRequest.of_class(4, 3)],
         [ErasureRequest.of_samples(1, [10**6])],
+        [ErasureRequest.of_feature(1, 3)],
+        [ErasureRequest.of_feature(1, (7, 7, 2, 2))],
         [ErasureRequest.of_client(k) for k in range(4)],
         [ErasureRequest.of_class(2, 0), ErasureRequest.of_class(3, 12)],
     ],

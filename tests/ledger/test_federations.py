@@ -17,6 +17,7 @@ from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Description, describe_run
 from fedforget.params import digest
 from fedforget.pipeline import train_run
+from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, RunConfig
 
 WEIGHTS = {"w": torch.ones(2)}
@@ -131,3 +132,9 @@ def test_clients_that_do_not_say_how_their_samples_are_spread():
     quiet = Description(("a", "b"), {0: (), 1: ()}, {0: "north"}, {0: 10, 1: 20})
     again = Description.from_json(quiet.to_json())
     assert (again.total(1), again.names, again.counts) == (20, {0: "north", 1: "client 1"}, {0: (), 1: ()})
+
+
+def test_a_feature_is_refused_until_the_ledger_knows_it(run: Path):
+    description, _ = describe_run(run)
+    with pytest.raises(InputError, match="The ledger takes no request for column 3 of client 0 yet"):
+        description.check(ErasureRequest.of_feature(0, 3))

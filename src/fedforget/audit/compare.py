@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
 from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
@@ -51,6 +52,11 @@ def audit_models(
             )
             row |= now.to_json()
             row["after_one_round"] = later.to_json()
+            if about_features(requests):
+                heard = measure_sensitivity(
+                    federation, state, requests, served, seed=schedule.seed, threads=schedule.threads
+                )
+                row["sensitivity"] = heard.to_json()
             if oracle is not None:
                 row["distance_to_retrain"] = asdict(
                     distance_to(federation, state, oracle, dataset.test, schedule.threads)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedforget.audit.distributions import proportion_error
 from fedforget.audit.durability import ROUNDS, durability
+from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
 from fedforget.audit.measures import measure_clients, share_as_trained
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.audit.probe import linear_probe
@@ -44,6 +45,7 @@ LATER: dict[Level, tuple[int, ...]] = {"alone": (1,), "quick": (1,), "full": ROU
 Attack = Literal["membership", "relearning", "return", "probe"]
 ATTACKS: tuple[Attack, ...] = get_args(Attack)
 REST = "unseen data of all classes"
+WITHOUT = "unseen data without the feature"
 
 Progress = Callable[[str, int, int], None]
 Measured = TypeVar("Measured")
@@ -75,6 +77,8 @@ class Examination:
     fingerprint: int
     notes: tuple[str, ...] = ()
     shares: tuple[float | None, float | None] = (None, None)
+    feature: bool = False
+    """Whether a feature is the target, so that other measures tell."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,8 @@ class Case:
 
 def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
     """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before."""
+    if any(request.kind == "feature" for request in case.requests):
+        return _examine_feature(case, state)
     readings: dict[str, Reading] = {}
     pictures: dict[str, Any] = {}
     notes: list[str] = []
@@ -179,6 +185,34 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
 
+def _examine_feature(case: Case, state: State) -> Examination:
+    """The samples stay, so nothing that asks for them can tell: it is the sensitivity to the feature that is looked at,
+    now and after further rounds, and the accuracy without the feature."""
+    size = sum(part.target for part in case.federation.check(case.requests).values())
+    if not about_features(case.requests):
+        why = "Features and samples cannot be judged together; serve and audit each request by itself."
+        return Examination({}, {}, False, size, 0, (why,), feature=True)
+    if case.level == "alone":
+        why = "Without oracles nobody knows how sensitive a model is that never saw the feature; use quick or full."
+        return Examination({}, {}, False, size, 0, (why,), feature=True)
+
+    def heard(weights: State) -> Sensitivity:
+        return measure_sensitivity(
+            case.federation, weights, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
+        )
+
+    now = heard(state)
+    readings: dict[str, Reading] = {}
+    _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen}, "")
+    notes = [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
+    if "return" in case.attacks:
+        later = heard(_later(case, state, LATER[case.level][-1])).target
+        _take(readings, {"sensitivity comes back": later}, "")
+    if now.count:
+        readings[WITHOUT] = _percentage(now.right, now.count)
+    return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
+
+
 def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]) -> Membership:
     return attack_membership(
         case.federation, state, case.requests, served=case.served, references=references, seed=case.schedule.seed,
@@ -241,6 +275,10 @@ def judge(
             over, memory, rest,
         )  # fmt: skip
 
+    if subject.feature:
+        names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
+        evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
+        return evidence, conclude(evidence, with_oracle=level != "alone")
     if level == "alone":
         names = [name + when for when in ("", " one round later") for name in ALONE]
         evidence = [compared(name, over="entropy" not in name) for name in names]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.audit.feature_sensitivity import about_features
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
 from fedforget.federation.evaluation import Evaluation, evaluate, predict
@@ -65,6 +66,9 @@ def measure(
         if backdoor is not None:
             stamped = backdoor.triggered_test(test)
             triggered = evaluate(model, stamped, federation.normalisation, federation.classes, federation.device)
+    if about_features(requests):  # the samples stay: what the model says of them is no memory, its sensitivity is
+        nothing = (0,) * federation.classes
+        target = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
     labels = {request.label for request in requests if request.kind == "class"}
     target_class = next(iter(labels)) if len(labels) == 1 else None
     return Measures(

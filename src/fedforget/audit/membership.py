@@ -78,7 +78,7 @@ class AttackMembership(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         network = client.load(state)
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         outside = same_kind(target, client.held_out or target.select(torch.zeros(0, dtype=torch.int64)))
         numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": _fingerprint(target.ids)}
         numbers |= _unseen(network, target, client)

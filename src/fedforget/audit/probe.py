@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.data.samples import Samples
 from fedforget.embedding import last_linear_inputs
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
@@ -69,16 +70,18 @@ class LinearProbe(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         target = client.target(self.requests, self.served)
-        target = self._shuffled(target, client, "target")[: self.most]
-        retained = client.positions((*self.served, *self.requests))[1]
-        retained = self._shuffled(retained, client, "retained")[: len(target)]
+        target = self._some(target, client, "target", self.most)
+        retained = client.retained((*self.served, *self.requests))
+        retained = self._some(retained, client, "retained", len(target))
         half, kept_half = len(target) // 2, len(retained) // 2
         if half < self.fewest:
             why = f"a target of {len(target)} samples is too small, it takes {2 * self.fewest}."
             return Reply(client.index, notes=(_no_figures(client, why),))
 
-        order = torch.cat([target[:half], retained[:kept_half], target[half:], retained[kept_half:]])
-        samples, fitted = client.samples.select(order), half + kept_half
+        everything, n = Samples.concatenate([target, retained]), torch.arange(len(target) + len(retained))
+        of_target, of_retained = n[: len(target)], n[len(target) :]
+        order = [of_target[:half], of_retained[:kept_half], of_target[half:], of_retained[kept_half:]]
+        samples, fitted = everything.select(torch.cat(order)), half + kept_half
         cost = FORWARD_COST * len(samples)
         labels, flipped = samples.labels.cpu(), (samples.labels != samples.true_labels).cpu()
         try:
@@ -102,9 +105,9 @@ class LinearProbe(Task):
             notes = (f"Client {client.index} retains too little to probe that too: {len(retained)} samples.",)
         return Reply(client.index, numbers=numbers, gradient_evaluations=cost, notes=notes)
 
-    def _shuffled(self, positions: Tensor, client: Client, what: str) -> Tensor:
+    def _some(self, samples: Samples, client: Client, what: str, most: int) -> Samples:
         generator = derive_generator(self.seed, "probe", "client", client.index, what)
-        return positions[torch.randperm(len(positions), generator=generator)]
+        return samples.select(torch.randperm(len(samples), generator=generator)[:most])
 
 
 def _no_figures(client: Client, why: str) -> str:

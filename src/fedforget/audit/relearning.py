@@ -72,7 +72,7 @@ class Relearn(Task):
                 raise InputError(f"Relearning setting '{name}' is {getattr(self, name)}, but it must be 1 or larger.")
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         model = client.load(state)
         optimiser = SGD(model.parameters(), self.lr, self.momentum)

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
+from fedforget.data.breast_cancer import load_breast_cancer
 from fedforget.data.celeba import load_celeba
 from fedforget.data.cifar10 import load_cifar10
 from fedforget.data.digits import load_digits
@@ -21,6 +22,7 @@ DATASETS: dict[str, Callable[[], Dataset]] = {
     "mnist": load_mnist,
     "cifar10": load_cifar10,
     "celeba": load_celeba,
+    "breast_cancer": load_breast_cancer,
 }
 
 

@@ -71,6 +71,8 @@ class Backdoor:
     @classmethod
     def draw(cls, request: ErasureRequest, trigger: Trigger, classes: int, seed: int) -> Backdoor:
         """The flipped label is a seeded random class, for a class request another one than the target's."""
+        if request.kind == "feature":
+            raise InputError("A backdoor poisons samples; name a class, samples or a whole client, not a feature.")
         others = [c for c in range(classes) if not (request.kind == "class" and c == request.label)]
         if not others:
             raise InputError("A backdoor needs at least two classes.")

@@ -73,6 +73,14 @@ class Normalisation:
         scale, shift = _affine(self.mean, self.std, features.dim() - 2, str(features.device))
         return features.float().mul_(scale).add_(shift)
 
+    def neutral(self, features: Tensor) -> Tensor:
+        """The value that says nothing, in the type of `features` and to be broadcast over one sample: the mean. Floats
+        are 0 on average by convention."""
+        if features.dtype != torch.uint8:
+            return features.new_zeros(())
+        grey = (255.0 * torch.tensor(self.mean, dtype=torch.float64)).round().to(features)
+        return grey.reshape(-1, *([1] * (features.dim() - 2)))
+
 
 @functools.cache
 def _affine(mean: tuple[float, ...], std: tuple[float, ...], dims: int, device: str) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.completeness import COMPLETENESS
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
+from fedforget.experiments.feature import FEATURE
 from fedforget.experiments.many_requests import REQUESTS
 from fedforget.experiments.overlap import OVERLAP
 from fedforget.experiments.running_time import TIME
@@ -32,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "ulira": ULIRA,
     "durability": DURABILITY,
     "requests": REQUESTS,
+    "feature": FEATURE,
 }
 
 

@@ -156,10 +156,10 @@ def tuned_last_layer(
     for epoch in range(3):
         for k in federation.clients:
             client = federation.client(k)
-            _, retained = client.positions([request])
+            retained = client.retained([request])
             generator = derive_generator(schedule.seed, "calibration", "last layer", epoch, "client", k)
             for batch in minibatches(len(retained), schedule.batch_size, generator, torch.device("cpu")):
-                samples = client.samples.select(retained[batch])
+                samples = retained.select(batch)
                 loss = F.cross_entropy(network(client.inputs(samples.features)), samples.labels)
                 for parameter, gradient in zip(moved, torch.autograd.grad(loss, moved), strict=True):
                     parameter.data.sub_(gradient, alpha=schedule.lr)

@@ -28,7 +28,7 @@ class Configuration:
     dataset: str
     name: str
     classes: int
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     """Of a sample."""
     model: str
     trigger: Trigger
@@ -81,12 +81,13 @@ class Configuration:
             f"{self.dataset}, network {self.model}, {self.clients} clients{some}, {spread}, {self.rounds} "
             f"rounds of {self.epochs} local epoch, SGD with learning rate {self.lr:g}{falling}, momentum "
             f"{self.momentum:g}, "
-            f"batch {self.batch_size}; {asks} asks; trigger {t.size}x{t.size}, {t.corner}."
+            f"batch {self.batch_size}; {asks} asks"
+            + (f"; trigger {t.size}x{t.size}, {t.corner}." if len(self.shape) == 3 else ".")
         )
 
 
 @cache
-def _weights(model: str, shape: tuple[int, int, int], classes: int) -> int:
+def _weights(model: str, shape: tuple[int, ...], classes: int) -> int:
     return weight_count(build_model(model, shape, classes, seed=0))
 
 
@@ -136,6 +137,11 @@ _DIGITS = Configuration(
     quick_samples=(1437, 360),
     reasons=_OPEN | {"all": "the paper has no such data set: a small one that comes along, to try things"},
 )  # fmt: skip
+_BREAST_CANCER = Configuration(
+    "breast_cancer", "default", 2, (30,), "mlp", Trigger(1), rounds=20, lr=0.05, momentum=0.9, batch_size=16,
+    quick_samples=(456, 113),
+    reasons={"all": "the paper has no such data set: a table that comes along; a trigger patch does not fit on it"},
+)  # fmt: skip
 
 CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     "mnist": {
@@ -182,6 +188,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
         ),
     },
     "digits": {"default": _DIGITS},
+    "breast_cancer": {"default": _BREAST_CANCER},
 }  # fmt: skip
 """On CIFAR-10 and CelebA the two versions are the same: `default` already has the printed learning rate."""
 

@@ -21,6 +21,7 @@ from fedforget.audit.measures import Measures, measure, measure_now_and_later
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
+from fedforget.data.features import Feature
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
@@ -40,7 +41,7 @@ from fedforget.seeds import derive_generator
 @dataclass(frozen=True)
 class ScenarioSpec:
     """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "client",
-    or "mixed": see `mixed_requests`), under which seed, and whether it is poisoned."""
+    "mixed", see `mixed_requests`, or a `feature_target`), under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
@@ -53,9 +54,23 @@ class ScenarioSpec:
         return f"{'' if self.poisoned else 'clean-'}{what}/seed{self.seed}"
 
     def requests(self, client: int, client_ids: Tensor) -> tuple[ErasureRequest, ...]:
-        """What the client that holds these samples asks for: one request after another."""
+        """What the client that holds these samples asks for: one request after another; a feature is what the first so
+        many clients ask for."""
+        if self.target is not None and self.target.startswith("feature"):
+            numbers, _, askers = self.target.removeprefix("feature").partition("x")
+            feature = [int(number) for number in numbers.split("-")]
+            return tuple(ErasureRequest.of_feature(client, feature) for client in range(int(askers)))
         names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
         return tuple(request_for(name, client, client_ids, self.seed) for name in names)
+
+
+def feature_target(feature: Feature, askers: int) -> str:
+    """The target of a scenario in which the first `askers` clients withdraw the feature.
+
+    >>> feature_target((11, 11, 6, 6), 4)
+    'feature11-11-6-6x4'
+    """
+    return f"feature{'-'.join(map(str, feature))}x{askers}"
 
 
 def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> ErasureRequest:

@@ -112,7 +112,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
                 **scenario.overrides(spec.method, spec.preset),
             )  # fmt: skip
             state, cost = result.state, result.cost.to_json()
-        target, _ = federation.client(request.client).split([request])
+        target = federation.client(request.client).target([request])
         unseen = scenario.dataset.test.select(torch.arange(min(len(target), len(scenario.dataset.test))))
         phi, unseen_phi = (margins(federation, samples, state, schedule.threads) for samples in (target, unseen))
         measured = measure(federation, state, [request], scenario.dataset.test, threads=schedule.threads)

@@ -9,16 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedforget.data.features import blanked, check_feature
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, target_mask
+from fedforget.requests import ErasureRequest, target_mask, withdrawn_features, withdrawn_mask
 
 AHEAD = "ahead."
 """What a client keeps under a name that begins so was made before any request, from samples that may be withdrawn
 later: it has a `without(ids)`, the same thing with nothing of these samples in it."""
 STATISTICS = "statistics"
 """Under this name a client keeps what it needs to forget a class whose samples are gone; it has `labels`, a tensor of
-the classes."""
+the classes, and `counts` of what they are made of."""
 
 
 @dataclass(eq=False)
@@ -50,24 +51,43 @@ class Client:
     def positions(
         self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()
     ) -> tuple[Tensor, Tensor]:
-        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest.
+        """Where (R, D') lie in this client's samples: the target that its `requests` name, and the retained rest. Where
+        a feature is the target, a sample lies in both: it stays, without the feature.
 
         What the client has erased is never retained, save a target that is `being_forgotten` by this very task: a
         method may have to look once more at what it makes the model forget."""
+        target = target_mask(requests, self.index, self.samples)
+        gone = withdrawn_mask(self.erased, self.index, self.samples)
+        gone &= ~withdrawn_mask(being_forgotten, self.index, self.samples)
+        gone |= withdrawn_mask(requests, self.index, self.samples)
+        return target.nonzero().squeeze(1), (~gone).nonzero().squeeze(1)
+
+    def retained(self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()) -> Samples:
+        """D' itself: the only samples to train on, with every withdrawn feature blanked."""
+        kept = self.positions(requests, being_forgotten)[1]
+        samples = self.samples if len(kept) == len(self.samples) else self.samples.select(kept)
+        return self._blanked(samples, requests, being_forgotten)
+
+    def target(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest] = ()) -> Samples:
+        """R itself, without what was `served` before: that is forgotten already."""
         mask = target_mask(requests, self.index, self.samples)
-        gone = target_mask(self.erased, self.index, self.samples)
-        gone &= ~target_mask(being_forgotten, self.index, self.samples)
-        return mask.nonzero().squeeze(1), (~(mask | gone)).nonzero().squeeze(1)
+        mask &= ~withdrawn_mask(served, self.index, self.samples)
+        return self._blanked(self.samples.select(mask), served, requests)
 
-    def target(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest] = ()) -> Tensor:
-        """Where R lies, without what was `served` before: that is forgotten already."""
-        target, withdrawn = self.positions(requests)[0], self.positions(served)[0]
-        return target[~torch.isin(target, withdrawn)]
+    def without_features(self, requests: Sequence[ErasureRequest]) -> Samples:
+        """All samples, at their positions, with every withdrawn feature blanked."""
+        return self._blanked(self.samples, requests, ())
 
-    def split(self, requests: Sequence[ErasureRequest]) -> tuple[Samples, Samples]:
-        """(R, D') themselves, copied."""
-        target, retained = self.positions(requests)
-        return self.samples.select(target), self.samples.select(retained)
+    def _blanked(
+        self, samples: Samples, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest]
+    ) -> Samples:
+        """`samples` without the features that `requests` take, and without those that were erased before."""
+        shape = samples.features.shape[1:]
+        erased = withdrawn_features([r for r in self.erased if r not in being_forgotten], self.index, shape)
+        mask = erased | withdrawn_features(requests, self.index, shape)
+        if not bool(mask.any()):
+            return samples
+        return samples.with_features(blanked(samples.features, mask, self.normalisation))
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
         """Erase from now on, also from what was made ahead; a request that is known already changes nothing."""
@@ -76,14 +96,21 @@ class Client:
             self.kept[key] = self.kept[key].without(ids)
         self.erased += tuple(request for request in requests if request not in self.erased)
 
-    def recalls(self, request: ErasureRequest) -> bool:
-        """Whether the client keeps statistics of what the request is about."""
+    def sizes(self, requests: Sequence[ErasureRequest]) -> tuple[int, int]:
+        """How much (R, D') are: samples, and of a class whose samples are gone as many as its statistics stand for."""
+        target, retained = self.positions(requests)
+        return len(target) + sum(self.recalled(r) for r in dict.fromkeys(requests)), len(retained)
+
+    def recalled(self, request: ErasureRequest) -> int:
+        """Of how many samples the client keeps statistics alone."""
+        if request.kind != "class" or request.client != self.index or bool(request.matches(self.samples).any()):
+            return 0
         kept = self.kept.get(STATISTICS)
-        return request.kind == "class" and kept is not None and request.label in kept.labels.tolist()
+        return 0 if kept is None else int(kept.counts[kept.labels == request.label].sum())
 
     def check(self, request: ErasureRequest) -> int:
         """Refuse a request that names nothing of this client's; return the size of its target."""
-        if request.kind == "class" and not bool(request.matches(self.samples).any()) and not self.recalls(request):
+        if request.kind == "class" and not bool(request.matches(self.samples).any()) and not self.recalled(request):
             if request.label is not None and request.label >= self.classes:
                 raise InputError(f"Class {request.label} does not exist; the data has classes 0 to {self.classes - 1}.")
             held = ", ".join(str(c) for c in self.samples.true_labels.unique().tolist())
@@ -96,4 +123,6 @@ class Client:
                     f"Sample {min(unknown)} is not among client {self.index}'s data{more}; "
                     "a client can only withdraw its own samples."
                 )
+        if request.kind == "feature":
+            check_feature(request.feature, self.samples.features.shape[1:])
         return int(request.matches(self.samples).sum())

@@ -116,8 +116,8 @@ def evaluate(
 def measure_at_client(task: Measure, state: Mapping[str, Tensor], client: Client) -> Reply:
     """The client's own target and retained data, as counts."""
     model = client.load(state)
-    target = client.samples.select(client.target(task.requests, task.served))
-    retained = client.samples.select(client.positions((*task.served, *task.requests))[1])
+    target = client.target(task.requests, task.served)
+    retained = client.retained((*task.served, *task.requests))
     numbers: dict[str, float] = {}
     for name, samples in (("target", target), ("retained", retained)):
         result = evaluate(model, samples, client.normalisation, client.classes, client.device)

@@ -136,8 +136,7 @@ class LocalFederation:
             self.client(request.client).check(request)
         sizes: dict[int, TargetSize] = {}
         for index in sorted({request.client for request in requests}):
-            target, retained = self.client(index).positions(requests)
-            sizes[index] = TargetSize(len(target), len(retained))
+            sizes[index] = TargetSize(*self.client(index).sizes(requests))
         others = sum(len(self.client(k).positions(())[1]) for k in self.clients if k not in sizes)
         return check_something_is_left(sizes, others)
 

@@ -21,6 +21,7 @@ from torch.func import functional_call, vmap
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.aggregation import average
 from fedforget.federation.client import Client
@@ -114,11 +115,11 @@ class TrainStacked(Task):
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         if not self.seeds or any(tensor.shape[:1] != (len(self.seeds),) for tensor in state.values()):
             raise InputError(f"The stack must hold one model for each seed, but there are {len(self.seeds)} seeds.")
-        positions = client.positions(self.exclude)[1].to(client.device)
-        if len(positions) == 0:
+        samples = client.retained(self.exclude)
+        if len(samples) == 0:
             return Reply(client.index, numbers={"samples": 0.0})
         try:
-            step = self._train(state, client, positions)
+            step = self._train(state, client, samples)
         except (RuntimeError, ValueError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise CannotStackError(f"The network cannot be trained as a stack ({reason[:200]}).") from error
@@ -129,18 +130,18 @@ class TrainStacked(Task):
                 f"Training {len(self.seeds)} models in round {self.round} at client {client.index}",
                 f"parameter '{broken}' is no longer finite; lower the learning rate ({self.lr:g}).",
             )
-        evaluations = float(len(positions) * self.epochs * len(self.seeds))
+        evaluations = float(len(samples) * self.epochs * len(self.seeds))
         return Reply(
             client.index,
             tensors=trained,
-            numbers={"samples": float(len(positions)), "loss": float(step.losses.sum()) / evaluations},
+            numbers={"samples": float(len(samples)), "loss": float(step.losses.sum()) / evaluations},
             gradient_evaluations=evaluations,
         )
 
-    def _train(self, state: Mapping[str, Tensor], client: Client, positions: Tensor) -> StackedStep:
-        set_training_mode(client.model, min(len(positions), self.batch_size) == 1)
-        features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
-        recorded = client.device.type == "cuda" and len(positions) >= self.batch_size > 1
+    def _train(self, state: Mapping[str, Tensor], client: Client, samples: Samples) -> StackedStep:
+        set_training_mode(client.model, min(len(samples), self.batch_size) == 1)
+        features, labels = samples.features.to(client.device), samples.labels.to(client.device)
+        recorded = client.device.type == "cuda" and len(samples) >= self.batch_size > 1
         if recorded:
             step = recorded_step(self, state, client, features, labels)
             step.load(state)
@@ -149,9 +150,9 @@ class TrainStacked(Task):
         # Named as in `training.py`: each model sees the batches that it would see alone.
         orders = [derive_generator(seed, "train", self.round, "client", client.index, "order") for seed in self.seeds]
         for _ in range(self.epochs):
-            epochs = [minibatches(len(positions), self.batch_size, order, client.device) for order in orders]
+            epochs = [minibatches(len(samples), self.batch_size, order, client.device) for order in orders]
             for batches in zip(*epochs, strict=True):
-                batch = positions[torch.stack(batches)]
+                batch = torch.stack(batches)
                 if recorded and batch.shape[1] == self.batch_size:
                     step.replay(features, labels, batch)
                 else:

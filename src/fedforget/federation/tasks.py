@@ -102,8 +102,8 @@ class CheckRequests(Task):
         for request in self.requests:
             if request.client == client.index:
                 client.check(request)
-        target, retained = client.positions(self.requests)
-        return Reply(client.index, numbers={"target": float(len(target)), "retained": float(len(retained))})
+        target, retained = client.sizes(self.requests)
+        return Reply(client.index, numbers={"target": float(target), "retained": float(retained)})
 
 
 @dataclass(frozen=True, kw_only=True)

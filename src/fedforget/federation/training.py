@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError
 from fedforget.federation.captured import can_capture, captured_step
 from fedforget.federation.client import Client
@@ -45,19 +46,18 @@ def train_at_client(
     task: Train, state: Mapping[str, Tensor], client: Client, being_forgotten: Sequence[ErasureRequest] = ()
 ) -> Reply:
     """One client's round: theta_{k,t+1} from theta_t (the step before Eq. 2)."""
-    _, positions = client.positions(task.exclude, being_forgotten)
-    if task.share < 1.0 and len(positions):
+    samples = client.retained(task.exclude, being_forgotten)
+    if task.share < 1.0 and len(samples):
         generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
-        count = max(1, math.ceil(task.share * len(positions)), task.min_samples)
-        positions = positions[torch.randperm(len(positions), generator=generator)[:count].sort().values]
-    if len(positions) == 0:
+        count = max(1, math.ceil(task.share * len(samples)), task.min_samples)
+        samples = samples.select(torch.randperm(len(samples), generator=generator)[:count].sort().values)
+    if len(samples) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 
-    positions = positions.to(client.device)
-    if can_capture(client.model, client.device) and len(positions) >= task.batch_size > 1:
-        total = _train_captured(task, state, client, positions)
+    if can_capture(client.model, client.device) and len(samples) >= task.batch_size > 1:
+        total = _train_captured(task, state, client, samples)
     else:
-        total = _train_plainly(task, state, client, positions)
+        total = _train_plainly(task, state, client, samples)
 
     trained = state_of(client.model)
     broken = first_non_finite(trained)
@@ -66,11 +66,11 @@ def train_at_client(
             f"Training in round {task.round} at client {client.index}",
             f"parameter '{broken}' is no longer finite; lower the learning rate ({task.lr:g}).",
         )
-    evaluations = float(len(positions) * task.epochs)
+    evaluations = float(len(samples) * task.epochs)
     return Reply(
         client.index,
         tensors=trained,
-        numbers={"samples": float(len(positions)), "loss": float(total) / evaluations},
+        numbers={"samples": float(len(samples)), "loss": float(total) / evaluations},
         gradient_evaluations=evaluations,
     )
 
@@ -79,30 +79,29 @@ def _order(task: Train, client: Client) -> torch.Generator:
     return derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
 
 
-def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, positions: Tensor) -> Tensor:
+def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, samples: Samples) -> Tensor:
     """The loop as one would write it; the sum of the losses."""
     model = client.load(state)
-    alone = min(len(positions), task.batch_size) == 1
+    alone = min(len(samples), task.batch_size) == 1
     set_training_mode(model, task.freeze_normalisation or alone)
     optimiser = SGD(model.parameters(), task.lr, task.momentum)
     generator = _order(task, client)
-    features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
+    features, labels = samples.features.to(client.device), samples.labels.to(client.device)
     total = torch.zeros((), device=client.device)
     with seeded_globally(client.device, task.seed, task.purpose, task.round, "client", client.index, "dropout"):
         for _ in range(task.epochs):
-            for order in minibatches(len(positions), task.batch_size, generator, client.device):
-                batch = positions[order]
+            for batch in minibatches(len(samples), task.batch_size, generator, client.device):
                 loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
                 optimiser.step(loss)
                 total += loss.detach() * len(batch)
     return total
 
 
-def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, positions: Tensor) -> Tensor:
+def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, samples: Samples) -> Tensor:
     """The same loop on a GPU, each full batch as one replayed graph, the rest of an epoch plainly."""
     model = client.model
     set_training_mode(model, task.freeze_normalisation)
-    features, labels = client.samples.features, client.samples.labels.to(client.device)
+    features, labels = samples.features, samples.labels.to(client.device)
     mode = "frozen" if task.freeze_normalisation else "training"
     step = captured_step(model, client.normalisation, features, labels, task.batch_size, task.lr, task.momentum, mode)
     client.load(state)
@@ -110,8 +109,7 @@ def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, po
     generator = _order(task, client)
     parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     for _ in range(task.epochs):
-        for order in minibatches(len(positions), task.batch_size, generator, client.device):
-            batch = positions[order]
+        for batch in minibatches(len(samples), task.batch_size, generator, client.device):
             if len(batch) == task.batch_size:
                 step(features, labels, batch)
                 continue

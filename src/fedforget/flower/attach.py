@@ -109,6 +109,12 @@ def retained(context: Context, data: Data, *, label: str = "label") -> Data:
     withdrawn = store.withdrawn
     if not withdrawn:
         return data
+    feature = next((request for request in withdrawn if request.kind == "feature"), None)
+    if feature is not None:
+        raise InputError(
+            f"Client {number} has withdrawn {feature.describe()}, which fedforget cannot blank in the app's own data; "
+            "take the feature out of that data instead."
+        )
     whole = _whole(data)
     labels = torch.tensor([_number(_entries(item, None, label)[1]) for item in _items(whole)])
     samples = Samples.of(torch.empty(len(labels), 0), labels)

@@ -20,6 +20,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.membership import AttackMembership
 from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
@@ -30,6 +31,7 @@ from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
 from fedforget.methods.cdp import MeasureActivity
 from fedforget.methods.fedaf.ahead import AheadSketch, PrepareSketch
+from fedforget.methods.fedaf.features import ReadFeatures
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
@@ -46,7 +48,7 @@ from fedforget.requests import ErasureRequest
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, PrepareSketch, TrainSecondOrder, Ascend,
     MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
-    KeepStatistics, ForgetFromStatistics,
+    KeepStatistics, ForgetFromStatistics, MeasureSensitivity, ReadFeatures,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 
@@ -116,12 +118,13 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _request(values: dict[str, Any]) -> ErasureRequest:
-    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list}
+    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list, "feature": list}
     wrong = [name for name, value in values.items() if name not in hints or not fits(value, hints[name])]
     if wrong or "client" not in values or "kind" not in values:
         raise RefusedError(f"An erasure request is malformed{f' in its {wrong[0]!r}' if wrong else ''}.")
-    if not all(fits(number, int) for number in values.get("sample_ids", [])):
-        raise RefusedError("An erasure request is malformed in its 'sample_ids'.")
+    for name in ("sample_ids", "feature"):
+        if not all(fits(number, int) for number in values.get(name, [])):
+            raise RefusedError(f"An erasure request is malformed in its '{name}'.")
     try:
         return ErasureRequest.from_json(values)
     except InputError as error:

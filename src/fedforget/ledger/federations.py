@@ -67,6 +67,10 @@ class Description:
         """Refuse what is not there to be forgotten."""
         if request.client not in self.counts:
             raise InputError(f"Client {request.client} does not exist; there are {_listed(sorted(self.counts))}.")
+        if request.kind == "feature":
+            raise InputError(
+                f"The ledger takes no request for {request.describe()} yet; serve it with `fedforget forget --feature`."
+            )
         counts, total = self.counts[request.client], self.total(request.client)
         if request.kind == "class":
             assert request.label is not None

@@ -58,8 +58,11 @@ class Method:
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
     needs_history: bool = False
     """Whether the function takes `history`, the clients' models that were kept in training."""
+    no_feature: str = ""
+    """Why it cannot serve a feature request; empty if it can."""
 
 
+_SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
 METHODS: dict[str, Method] = {
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
@@ -77,6 +80,7 @@ METHODS: dict[str, Method] = {
         forget_with_fedaf,
         {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
         "new memories without the knowledge preserver",
+        no_feature="it is the paper's, which says nothing of features",
     ),
     "frr": Method(
         frr.retrain_rapidly,
@@ -84,17 +88,39 @@ METHODS: dict[str, Method] = {
         "train afresh in second-order steps",
         resumable=True,
     ),
-    "sga": Method(sga.ascend, {"ewc": sga.EWC, "plain": sga.PLAIN}, "climb the target's loss"),
-    "cdp": Method(cdp.prune_and_tune, {"paper": cdp.PAPER, "code": cdp.CODE}, "prune the channels that know the class"),
-    "pgd": Method(forget_with_pgd, {"default": PGDSettings()}, "climb the target's loss near the others' mean"),
+    "sga": Method(
+        sga.ascend, {"ewc": sga.EWC, "plain": sga.PLAIN}, "climb the target's loss", no_feature=_SAMPLES_STAY
+    ),
+    "cdp": Method(
+        cdp.prune_and_tune,
+        {"paper": cdp.PAPER, "code": cdp.CODE},
+        "prune the channels that know the class",
+        no_feature="it prunes the channels of a class, and a feature is of every class",
+    ),
+    "pgd": Method(
+        forget_with_pgd,
+        {"default": PGDSettings()},
+        "climb the target's loss near the others' mean",
+        no_feature=_SAMPLES_STAY,
+    ),
     "federaser": Method(
         forget_with_federaser,
         {"default": FedEraserSettings()},
         "go through the kept rounds again without the target",
         needs_history=True,
     ),
-    "fedquit": Method(forget_with_fedquit, {"default": FedQUITSettings()}, "imitate oneself without the trained label"),
-    "fedosd": Method(forget_with_fedosd, {"default": FedOSDSettings()}, "forget across the retained gradients"),
+    "fedquit": Method(
+        forget_with_fedquit,
+        {"default": FedQUITSettings()},
+        "imitate oneself without the trained label",
+        no_feature=_SAMPLES_STAY,
+    ),
+    "fedosd": Method(
+        forget_with_fedosd,
+        {"default": FedOSDSettings()},
+        "forget across the retained gradients",
+        no_feature=_SAMPLES_STAY,
+    ),
     "not": Method(forget_by_negation, {"default": NegationSettings()}, "negate the first layer and train on"),
 }
 
@@ -165,6 +191,14 @@ def check_history(method: str, history: History | None) -> None:
     history.check()
 
 
+def check_feature_requests(method: str, requests: Sequence[ErasureRequest]) -> None:
+    """Refuse a method that cannot serve a feature request."""
+    feature, why = next((r for r in requests if r.kind == "feature"), None), METHODS[method].no_feature
+    if feature is not None and why:
+        can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
+        raise InputError(f"Method '{method}' cannot forget {feature.describe()}: {why}; use one of {can}.")
+
+
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
     """What each client that asks must note down, one task for each."""
     return [
@@ -195,6 +229,7 @@ def forget(
     Everything is checked before any work, and `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
+    check_feature_requests(method, asked)
     federation.check(asked)
     if served:
         federation.check((*served, *asked))

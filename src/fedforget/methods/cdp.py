@@ -153,7 +153,7 @@ class MeasureActivity(Task):
     batch_size: int = 256
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        samples = client.samples.select(client.positions(self.served, self.requests)[1])
+        samples = client.retained(self.served, self.requests)
         counts = F.one_hot(samples.true_labels, client.classes).sum(dim=0)
         if len(samples) == 0:
             return Reply(client.index, numbers={"samples": 0.0})

@@ -29,10 +29,23 @@ def check_targets(federation: Federation, requests: Sequence[ErasureRequest], se
     """Refuse, before any work, a client that asks for nothing but what it withdrew before."""
     if not served:
         return
-    before, after = federation.check(served), federation.check((*served, *requests))
     for client in sorted({request.client for request in requests}):
-        if client in before and 0 < after[client].target == before[client].target:
+        own = [request for request in requests if request.client == client]
+        if not is_new(federation, own, [request for request in served if request.client == client]):
             raise InputError(f"Client {client} withdrew all of that before; there is nothing left to forget.")
+
+
+def is_new(federation: Federation, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> bool:
+    """Whether one client's `requests` take anything that those it had `served` left: a sample, or a feature of some."""
+    gone = [request for request in served if request.kind != "feature"]
+
+    def samples(named: Sequence[ErasureRequest]) -> int:
+        return sum(size.target for size in federation.check(named).values()) if named else 0
+
+    if samples([*gone, *requests]) == samples(gone):
+        return False
+    blanked = {request.feature for request in served if request.kind == "feature"}
+    return any(request.kind != "feature" or request.feature not in blanked for request in requests)
 
 
 def finite(reply: Reply, method: str) -> State:

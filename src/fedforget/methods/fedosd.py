@@ -158,32 +158,32 @@ class MeanGradient(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         if self.of == "target":
-            positions = client.target(self.requests, self.served)
+            samples = client.target(self.requests, self.served)
         else:
-            positions = client.positions((*self.served, *self.requests))[1]
+            samples = client.retained((*self.served, *self.requests))
         limit = self.settings.samples
-        if limit is not None and limit < len(positions):
+        if limit is not None and limit < len(samples):
             generator = derive_generator(self.seed, "fedosd", self.round, "client", client.index, self.of)
-            positions = positions[torch.randperm(len(positions), generator=generator)[:limit].sort().values]
-        if len(positions) == 0:
+            samples = samples.select(torch.randperm(len(samples), generator=generator)[:limit].sort().values)
+        if len(samples) == 0:
             return Reply(client.index, numbers={"samples": 0.0})
 
         model = client.load(state).eval()
         parameters = trainable(model)
         sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
         total = 0.0
-        positions = positions.to(client.device)
-        features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
-        for batch in positions.split(self.settings.batch_size):
-            logits = model(client.inputs(features[batch]))
-            loss = (unlearning_loss if self.of == "target" else F.cross_entropy)(logits, labels[batch])
+        features, labels = samples.features.to(client.device), samples.labels.to(client.device)
+        size = self.settings.batch_size
+        for part, its_labels in zip(features.split(size), labels.split(size), strict=True):
+            logits = model(client.inputs(part))
+            loss = (unlearning_loss if self.of == "target" else F.cross_entropy)(logits, its_labels)
             gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, materialize_grads=True)
             for name, gradient in zip(parameters, gradients, strict=True):
-                sums[name].add_(gradient, alpha=len(batch) / len(positions))
-            total += float(loss.detach()) * len(batch)
+                sums[name].add_(gradient, alpha=len(part) / len(samples))
+            total += float(loss.detach()) * len(part)
         return Reply(
             client.index,
             tensors=sums,
-            numbers={"samples": float(len(positions)), "loss": total / len(positions)},
-            gradient_evaluations=float(len(positions)),
+            numbers={"samples": float(len(samples)), "loss": total / len(samples)},
+            gradient_evaluations=float(len(samples)),
         )

@@ -86,7 +86,7 @@ class Distil(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         settings, model = self.settings, client.load(state)
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         teacher = suppress(predict(model, features, client.normalisation, client.device), labels)
 

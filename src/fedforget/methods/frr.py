@@ -40,6 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.checkpoints import Checkpoints
 from fedforget.federation.client import Client
@@ -123,15 +124,15 @@ class TrainSecondOrder(Train):
     settings: FRRSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        positions = client.positions(self.exclude)[1]
-        if len(positions) == 0:
+        retained = client.retained(self.exclude)
+        if len(retained) == 0:
             return Reply(client.index, numbers={"samples": 0.0})
         model = client.load(state)
         with (
             seeded_globally(client.device, self.seed, self.purpose, self.round, "client", client.index, "dropout"),
             sdpa_kernel(SDPBackend.MATH),  # the fused attentions cannot be differentiated twice
         ):
-            total = self._train(model, client, positions)
+            total = self._train(model, client, retained)
         trained = state_of(model)
         broken = first_non_finite(trained)
         if broken is not None:
@@ -140,26 +141,26 @@ class TrainSecondOrder(Train):
                 f"parameter '{broken}' is no longer finite; raise the damping ({self.settings.damping:g}) or lower "
                 f"the learning rate ({self.settings.lr:g}).",
             )
-        samples = len(positions) * self.epochs
+        samples = len(retained) * self.epochs
         passes = 2 if self.settings.curvature == "fisher" else 1 + 2 * self.settings.hutchinson_samples
         return Reply(
             client.index,
             tensors=trained,
-            numbers={"samples": float(len(positions)), "loss": float(total) / samples},
+            numbers={"samples": float(len(retained)), "loss": float(total) / samples},
             gradient_evaluations=float(samples * passes),
         )
 
-    def _train(self, model: nn.Module, client: Client, positions: Tensor) -> Tensor:
+    def _train(self, model: nn.Module, client: Client, retained: Samples) -> Tensor:
         """The epochs; the sum of the losses."""
         parameters = trainable(model)
         moments = Moments(flatten(parameters), self.settings)
         names = (self.seed, self.purpose, self.round, "client", client.index)
         order, signs = derive_generator(*names, "order"), derive_generator(*names, "signs")
-        lone = min(len(positions), self.batch_size) == 1
+        lone = min(len(retained), self.batch_size) == 1
         total = torch.zeros((), device=client.device)
         for _ in range(self.epochs):
-            for batch in minibatches(len(positions), self.batch_size, order, torch.device("cpu")):
-                samples = client.samples.select(positions[batch])
+            for batch in minibatches(len(retained), self.batch_size, order, torch.device("cpu")):
+                samples = retained.select(batch)
                 set_training_mode(model, self.freeze_normalisation or lone)
                 loss = F.cross_entropy(model(client.inputs(samples.features)), samples.labels.to(client.device))
                 total += loss.detach() * len(batch)

@@ -135,7 +135,7 @@ class Climb(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         settings, name = self.settings, ("pgd", "client", client.index)
-        target = client.target(self.requests, self.served).to(client.device)
+        target = client.target(self.requests, self.served)
         epoch = train_at_client(self.last, state, client, self.requests)
         last = flatten(trainable(client.model))
         model = client.load(state)
@@ -147,16 +147,15 @@ class Climb(Task):
         set_training_mode(model, freeze_normalisation=True)
         optimiser = torch.optim.SGD(parameters.values(), lr=settings.lr, momentum=settings.momentum)
         generator = derive_generator(self.seed, *name, "order")
-        features, labels = client.samples.features.to(client.device), client.samples.labels.to(client.device)
+        features, labels = target.features.to(client.device), target.labels.to(client.device)
         curves: dict[str, list[float]] = {"target_loss": [], "squared_distance": []}
         seen = 0
         with seeded_globally(client.device, self.seed, *name, "dropout"):
-            for order in (
+            for batch in (
                 batch
                 for _ in range(settings.epochs)
                 for batch in minibatches(len(target), settings.batch_size, generator, client.device)
             ):
-                batch = target[order]
                 loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
                 optimiser.zero_grad(set_to_none=True)
                 (-loss).backward()

@@ -139,7 +139,7 @@ class Ascend(Task):
     settings: SGASettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         model = client.load({name: tensor for name, tensor in state.items() if name != FISHER_KEY})
         fisher, measured = self._fisher(state, client)
         with seeded_globally(client.device, self.seed, "sga", "client", client.index, "dropout"):
@@ -162,9 +162,9 @@ class Ascend(Task):
         if FISHER_KEY in state:
             return state[FISHER_KEY].to(client.device), 0.0
         pool = {
-            "retained": client.positions((*self.served, *self.requests))[1],
+            "retained": client.retained((*self.served, *self.requests)),
             "target": client.target(self.requests, self.served),
-            "all": client.positions(self.served, self.requests)[1],
+            "all": client.retained(self.served, self.requests),
         }[self.settings.fisher_on]
         return fisher_at_client(client, pool, self.settings, self.seed)
 
@@ -214,7 +214,7 @@ class MeasureFisher(Task):
     settings: SGASettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        pool = client.positions(self.exclude)[1]
+        pool = client.retained(self.exclude)
         if len(pool) == 0:
             return Reply(client.index, numbers={"samples": 0.0})
         client.load(state)
@@ -225,14 +225,13 @@ class MeasureFisher(Task):
         )  # fmt: skip
 
 
-def fisher_at_client(client: Client, pool: Tensor, settings: SGASettings, seed: int) -> tuple[Tensor, float]:
+def fisher_at_client(client: Client, pool: Samples, settings: SGASettings, seed: int) -> tuple[Tensor, float]:
     """(F at the model's weights over `pool` or a seeded random part of it, how many samples that was)."""
     limit = settings.fisher_samples
     if limit is not None and limit < len(pool):
         generator = derive_generator(seed, "sga", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[:limit].sort().values]
-    samples = client.samples.select(pool)
+        pool = pool.select(torch.randperm(len(pool), generator=generator)[:limit].sort().values)
     fisher = fisher_diagonal(
-        client.model, samples, client.inputs, labels=settings.fisher_labels, seed=derive_seed(seed, "sga", "fisher")
+        client.model, pool, client.inputs, labels=settings.fisher_labels, seed=derive_seed(seed, "sga", "fisher")
     )
     return fisher, float(len(pool))

@@ -91,7 +91,7 @@ class PrepareSketch(Task):
         count = sum(len(piece) for piece in pieces)
         if count == 0:
             return Reply(client.index, numbers={"count": 0.0})
-        rows = _rows(client, pieces, self.settings, self.seed)
+        rows = _rows(client, pieces, self.served, self.settings, self.seed)
         ids = client.samples.ids[torch.cat(pieces)]
         kept = AheadSketch(
             digest(trainable(client.model)), self.settings.sketch, self.seed, rows, ids, tuple(map(len, pieces))
@@ -112,7 +112,8 @@ def sketch_made_ahead(client: Client, task: Sketching, weights: str) -> tuple[Sk
     settings = task.settings
     pieces = _pieces(client, client.positions(task.served, task.requests)[1], settings, task.seed)
     retained = torch.zeros(len(client.samples), dtype=torch.bool)
-    retained[client.positions((*task.served, *task.requests))[1]] = True
+    withdrawn = (*task.served, *task.requests)
+    retained[client.positions(withdrawn)[1]] = True
     left = [piece[retained[piece]] for piece in pieces]
     count, before = sum(map(len, left)), sum(map(len, pieces))
     if count < max(1.0, FEWEST * before):
@@ -121,11 +122,12 @@ def sketch_made_ahead(client: Client, task: Sketching, weights: str) -> tuple[Sk
     known = (weights, settings.sketch, task.seed)
     if kept is None or (kept.weights, kept.settings, kept.seed) != known or not torch.equal(kept.ids, ids):
         filled = [piece for piece in left if len(piece)]
-        return Sketch(_rows(client, filled, settings, task.seed), count), float(count)
+        return Sketch(_rows(client, filled, withdrawn, settings, task.seed), count), float(count)
     rows = kept.rows.to(client.device)
-    touched = [n for n, piece in enumerate(left) if 0 < len(piece) < len(pieces[n])]
+    touched = [n for n, piece in enumerate(left) if len(piece) and (len(piece) < len(pieces[n]) or not rows[n].any())]
     if touched:
-        rows[torch.tensor(touched, device=rows.device)] = _rows(client, [left[n] for n in touched], settings, task.seed)
+        anew = _rows(client, [left[n] for n in touched], withdrawn, settings, task.seed)
+        rows[torch.tensor(touched, device=rows.device)] = anew
     filled_rows = torch.tensor([len(piece) > 0 for piece in left])
     return Sketch(rows[filled_rows.to(rows.device)], count), float(sum(len(left[n]) for n in touched))
 
@@ -139,9 +141,11 @@ def _pieces(client: Client, pool: Tensor, settings: FedAFSettings, seed: int) ->
     return list(by_class.tensor_split(max(1, min(int(settings.sketch_rows), len(by_class)))))
 
 
-def _rows(client: Client, pieces: Sequence[Tensor], settings: FedAFSettings, seed: int) -> Tensor:
+def _rows(
+    client: Client, pieces: Sequence[Tensor], withdrawn: Sequence[ErasureRequest], settings: FedAFSettings, seed: int
+) -> Tensor:
     plan_sketch(client.model, len(pieces), settings.dtype, client.device)
     return signed_sums(
-        client.model, client.samples, client.inputs, pieces, seed=derive_seed(seed, "sketch"),
+        client.model, client.without_features(withdrawn), client.inputs, pieces, seed=derive_seed(seed, "sketch"),
         labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
     )  # fmt: skip

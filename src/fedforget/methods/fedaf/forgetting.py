@@ -83,7 +83,7 @@ class Forget(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         weights = {name: tensor for name, tensor in state.items() if not name.startswith((SKETCH_KEY, TEACHER_KEY))}
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         if len(target) == 0:
             raise InputError(f"Client {client.index} has nothing to forget: the target is empty.")
         clock = _Clock(client.device)

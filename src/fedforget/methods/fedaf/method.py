@@ -6,6 +6,7 @@
         theta   <- aggregate theta_k                                                         line 8, `aggregate`
     recover: one round over a small share of everybody's retained data                       not in the paper
     or rebuild: break the weights where the memory sits, then a few ordinary rounds          not in the paper
+    a feature goes by a way of its own: `features.py`                                        not in the paper
 
 What other clients' data supports comes back in the recovery round; what nothing supports does not. In many later rounds
 it would all the same, if the weights still lay near those that knew R: `lasting` and `thorough` rebuild them."""
@@ -24,6 +25,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.local import TargetSize
 from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
+from fedforget.methods.fedaf.features import check_preset, forget_features
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
 from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
@@ -49,7 +51,11 @@ def forget_with_fedaf(
     current = dict(state)
     exclude = (*served, *requests)
     sizes = federation.check(exclude)
-    if settings.preserver in ("sketch", "pca"):
+    check_preset(settings, requests)
+    features = tuple(request for request in requests if request.kind == "feature")
+    if features:  # by another way, after the rest
+        requests, served = [request for request in requests if request not in features], (*served, *features)
+    if requests and settings.preserver in ("sketch", "pca"):
         plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
@@ -71,11 +77,14 @@ def forget_with_fedaf(
             curves.setdefault(name, []).extend(values)
         with federation.stage("aggregation"):
             current = aggregate(federation, current, reply, settings, schedule, exclude)
-    with federation.stage("recovery"):
-        current = recover(federation, state, current, settings, schedule, exclude)
-    if settings.rebuilding:
+    if requests:
+        with federation.stage("recovery"):
+            current = recover(federation, state, current, settings, schedule, exclude)
+    if requests and settings.rebuilding:
         with federation.stage("rebuilding"):
             current = rebuild(federation, current, settings, schedule, exclude)
+    if features:
+        current = forget_features(federation, current, features, settings, schedule, exclude)
     return current, curves
 
 

@@ -65,11 +65,11 @@ class BuildSketch(Task):
         )
 
 
-def sketch_pool(client: Client, task: Sketching) -> Tensor:
-    """Where the samples lie that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
+def sketch_pool(client: Client, task: Sketching) -> Samples:
+    """The samples that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
     if task.settings.sketch_data == "all":
-        return client.positions(task.served, task.requests)[1]
-    return client.positions((*task.served, *task.requests))[1]
+        return client.retained(task.served, task.requests)
+    return client.retained((*task.served, *task.requests))
 
 
 def sketch_samples(client: Client, task: Sketching) -> Samples:
@@ -81,8 +81,8 @@ def sketch_samples(client: Client, task: Sketching) -> Samples:
         )
     if limit is not None and int(limit) < len(pool):
         generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool[torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values]
-    return client.samples.select(pool)
+        pool = pool.select(torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values)
+    return pool
 
 
 def sketch_at_client(client: Client, task: Sketching) -> Sketch:

@@ -74,7 +74,7 @@ class KeepStatistics(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)
-        samples = client.samples.select(client.positions(self.served)[1])
+        samples = client.retained(self.served)
         kept = statistics_of(client, samples)
         client.kept[STATISTICS] = kept
         size = sum(t.numel() * t.element_size() for t in (kept.means, kept.deviations))
@@ -158,7 +158,7 @@ class ForgetFromStatistics(Forget):
         usable = isinstance(kept, ClassStatistics) and bool(torch.isin(wanted, kept.labels).all())
         if kept is not None and usable and kept.weights == digest(trainable(client.model)):
             return kept, 0
-        target = client.samples.select(client.target(self.requests, self.served))
+        target = client.target(self.requests, self.served)
         found = statistics_of(client, target)
         missing = wanted[~torch.isin(wanted, found.labels)].tolist()
         if missing:

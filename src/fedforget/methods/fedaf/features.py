@@ -1,0 +1,152 @@
+"""A feature as the target: give the weights that read it back to chance, as far as it was the feature that taught them.
+
+Retrain's model is not deaf to a feature that it never saw: its weights that read it are as they were drawn. So
+
+    r_j = sum over askers k of n_k E_x ||J_j(x) - J_j(x0)||^2  /  sum over all k of n_k E_x ||J_j(x)||^2,    at most 1
+    theta_j <- (1 - r_j) theta_j + r_j theta0_j                       then a part of training, with the feature blanked
+
+J_j(x) is the derivative of the logits by weight j, x0 is x with the feature blanked, theta0 a fresh draw. r_j is how
+much of what weight j does depends on the withdrawn feature: 1 for what reads nothing else, if everybody withdraws it;
+about n_k / n of that if one client does, since what the others' data supports is not its own to take; 0 where the
+feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2. Not in the paper,
+which knows no feature targets; docs/decisions/features.md says what else was tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from fedforget.data.features import blanked
+from fedforget.errors import InputError
+from fedforget.federation.client import Client
+from fedforget.federation.cost import Meter
+from fedforget.federation.rounds import Schedule, participants, run_round
+from fedforget.federation.tasks import Reply, Task
+from fedforget.methods.checks import finite
+from fedforget.methods.fedaf.rebuilding import FEWEST_ROUNDS
+from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.models import fresh_copy
+from fedforget.params import State, slices, state_of, trainable, weight_count
+from fedforget.requests import ErasureRequest, withdrawn_features
+from fedforget.seeds import derive_generator, derive_seed
+
+REBUILDING = 0.2
+"""How long the model trains on without the feature, as a part of the training it once took."""
+NUMBERS_AT_ONCE = 2**24
+"""Per-sample derivatives are made for so many samples at a time as fit into this."""
+
+
+def check_preset(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
+    """Refuse a feature where the settings are the paper's, which says nothing of features."""
+    features = [request for request in requests if request.kind == "feature"]
+    if features and settings.memory != "reminded":
+        raise InputError(
+            f"The paper's FedAF does not say how {features[0].describe()} would be forgotten; "
+            "use the preset recommended."
+        )
+
+
+def forget_features(
+    federation: Meter,
+    state: State,
+    features: Sequence[ErasureRequest],
+    settings: FedAFSettings,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+) -> State:
+    """The model without the `features`. `exclude` is all that is withdrawn by now, the features too."""
+    with federation.stage("forgetting"):
+        task = ReadFeatures(
+            seed=schedule.seed, threads=schedule.threads, requests=tuple(features),
+            served=tuple(request for request in exclude if request not in features),
+            samples=None if settings.sketch_samples is None else int(settings.sketch_samples),
+        )  # fmt: skip
+        by_feature, read = torch.zeros(0), torch.zeros(0)
+        for reply in federation.ask(task, state, participants(federation, exclude)):
+            for sent in [finite(reply, "FedAF")] if reply.tensors else []:
+                by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
+                read = sent["read"] + read if len(read) else sent["read"]
+        fresh = derive_seed(schedule.seed, "fedaf", "fresh")
+        current = redrawn(federation.model, state, share(by_feature, read), fresh)
+    with federation.stage("rebuilding"):
+        passes = REBUILDING * schedule.rounds * schedule.epochs
+        rounds = max(FEWEST_ROUNDS, math.ceil(passes))
+        for round in range(rounds):
+            ordinary = schedule.train_task(round, exclude)
+            task_again = replace(
+                ordinary, epochs=1, share=min(1.0, passes / rounds), min_samples=settings.recovery_min_samples,
+                purpose="without the feature",
+            )  # fmt: skip
+            current = run_round(federation, current, task_again)
+    return current
+
+
+def share(by_feature: Tensor, read: Tensor) -> Tensor:
+    """r. A weight that does nothing at all keeps its value."""
+    return torch.where(read > 0, by_feature / read.clamp(min=1e-300), torch.zeros_like(read)).clamp(max=1.0)
+
+
+def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
+    """(1 - r_j) theta_j + r_j theta0_j on the trainable weights."""
+    fresh = state_of(fresh_copy(model, seed))
+    current = dict(state)
+    for name, place in slices(trainable(model)):
+        part = r[place].view_as(state[name]).to(state[name])
+        current[name] = (1.0 - part) * state[name] + part * fresh[name].to(state[name])
+    return current
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadFeatures(Task):
+    """n_k E ||J_j(x)||^2 and n_k E ||J_j(x) - J_j(x0)||^2 at one client, over `samples` of its samples at most; the
+    latter is 0 at a client that withdraws nothing."""
+
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...] = ()
+    samples: int | None = None
+
+    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        asks = any(request.client == client.index for request in self.requests)
+        pool = client.target(self.requests, self.served) if asks else client.retained(self.served)
+        whole = len(pool)
+        if whole == 0:
+            return Reply(client.index)
+        generator = derive_generator(self.seed, "features", "client", client.index, "subsample")
+        pool = pool.select(torch.randperm(whole, generator=generator)[: self.samples])
+        mask = withdrawn_features(self.requests, client.index, pool.features.shape[1:])
+        without = blanked(pool.features, mask, client.normalisation)
+        model = client.load(state).eval()
+        signs = 2.0 * torch.randint(0, 2, (len(pool), client.classes), generator=generator) - 1.0
+        size = weight_count(model)
+        by_feature, read = (torch.zeros(size, dtype=torch.float64, device=client.device) for _ in range(2))
+        for batch in torch.arange(len(pool)).split(max(1, min(32, NUMBERS_AT_ONCE // size))):
+            u, place = signs[batch].to(client.device), batch.to(pool.features.device)
+            rows = derivatives(model, client.inputs(pool.features[place]), u)
+            read += rows.double().square().sum(dim=0)
+            if asks:
+                rows -= derivatives(model, client.inputs(without[place]), u)
+                by_feature += rows.double().square().sum(dim=0)
+        return Reply(
+            client.index,
+            tensors={"by_feature": by_feature * (whole / len(pool)), "read": read * (whole / len(pool))},
+            numbers={"samples": float(whole)},
+            gradient_evaluations=float(len(pool) * (2 if asks else 1)),
+        )
+
+
+def derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
+    """u . J(x) for each sample, [n, weights]."""
+    weights = {name: parameter.detach() for name, parameter in trainable(model).items()}
+
+    def along(values: dict[str, Tensor], one: Tensor, u: Tensor) -> Tensor:
+        return (functional_call(model, values, (one[None],))[0] * u).sum()
+
+    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
+        rows = vmap(grad(along), in_dims=(None, 0, 0))(weights, x, signs)
+    return torch.cat([rows[name].flatten(1) for name in weights], dim=1)
