@@ -212,10 +212,12 @@ def test_a_new_method_appears_by_itself(options: Options, monkeypatch: pytest.Mo
 def test_all_is_every_method_and_every_preset_of_some():
     pairs = parse_methods("all")
     assert {method for method, _ in pairs} == set(METHODS)
-    assert [preset for method, preset in pairs if method == "fedaf"] == ["recommended", "lasting", "thorough", "paper"]
+    assert [preset for method, preset in pairs if method == "fedaf"] == [
+        "recommended", "lasting", "thorough", "without-data", "paper",
+    ]  # fmt: skip
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"
-    assert len(pairs) == len(METHODS) + 6
+    assert len(pairs) == len(METHODS) + 7
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 

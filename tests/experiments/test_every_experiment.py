@@ -30,12 +30,13 @@ FEW = {
     "audit": "retrain,fedaf",
     "durability": "retrain,fedaf",
     "feature": "retrain,fedaf",
+    "requests": "retrain,fedaf:lasting",
     "ulira": "retrain,fedaf",
 }
 CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
     "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3, "ulira": 16,
-    "feature": 8,
+    "feature": 8, "requests": 4,
 }  # fmt: skip
 
 

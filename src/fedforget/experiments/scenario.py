@@ -85,25 +85,25 @@ def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> Eras
 
 
 MIXED = "mixed"
-_INSIDE = 7
-_MIX: tuple[tuple[int, str, Corner, int | None], ...] = (
-    (0, "class0", "top-left", _INSIDE), (1, "samples500", "top-right", None), (2, "class4", "bottom-left", _INSIDE),
-    (1, "class2", "top-right", _INSIDE), (0, "samples500", "top-left", None), (2, "class5", "bottom-left", _INSIDE),
-    (3, "client", "bottom-right", None), (0, "class1", "top-left", _INSIDE), (1, "class3", "top-right", _INSIDE),
-    (2, "samples500", "bottom-left", None),
+_MIX: tuple[tuple[int, str, Corner, bool], ...] = (
+    (0, "class0", "top-left", True), (1, "samples500", "top-right", False), (2, "class4", "bottom-left", True),
+    (1, "class2", "top-right", True), (0, "samples500", "top-left", False), (2, "class5", "bottom-left", True),
+    (3, "client", "bottom-right", False), (0, "class1", "top-left", True), (1, "class3", "top-right", True),
+    (2, "samples500", "bottom-left", False),
 )  # fmt: skip
-"""Ten requests of mixed kinds by four clients: whose, what, and where its trigger lies (with which margin). Two classes
-of one client share a trigger, as in the paper's sequences; else one backdoor would hide another."""
+"""Ten requests of mixed kinds by four clients: whose, what, and in which corner its trigger lies, or from there a
+quarter of the way into the image. Two classes of one client share a trigger, as in the paper's sequences; else one
+backdoor would hide another."""
 
 
 def mixed_requests(
-    held: Sequence[Tensor], trigger: Trigger, seed: int
+    held: Sequence[Tensor], trigger: Trigger, height: int, seed: int
 ) -> tuple[tuple[ErasureRequest, ...], tuple[Trigger, ...]]:
-    """(the ten requests, the trigger of each), where the clients hold these samples."""
+    """(the ten requests, the trigger of each), where the clients hold these samples, images of this height."""
     requests = tuple(request_for(kind, client, held[client], seed) for client, kind, _, _ in _MIX)
     triggers = tuple(
-        replace(trigger, corner=corner, margin=trigger.margin if margin is None else margin)
-        for _, _, corner, margin in _MIX
+        replace(trigger, corner=corner, margin=height // 4 if inside else trigger.margin)
+        for _, _, corner, inside in _MIX
     )
     return requests, triggers
 
@@ -146,7 +146,9 @@ class Scenario:
         self._parts = parts
         held = [self.dataset.train.ids[part] for part in parts]
         if spec.target == MIXED:
-            self.requests, triggers = mixed_requests(held, self.configuration.trigger, spec.seed)
+            self.requests, triggers = mixed_requests(
+                held, self.configuration.trigger, self.dataset.shape[-1], spec.seed
+            )
         else:
             asking = self._asking(parts)
             self.requests = spec.requests(asking, held[asking])
