@@ -86,21 +86,24 @@ def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> Eras
 
 MIXED = "mixed"
 _MIX: tuple[tuple[int, str, Corner, bool], ...] = (
-    (0, "class0", "top-left", True), (1, "samples500", "top-right", False), (2, "class4", "bottom-left", True),
-    (1, "class2", "top-right", True), (0, "samples500", "top-left", False), (2, "class5", "bottom-left", True),
+    (0, "class0", "top-left", True), (1, "samples", "top-right", False), (2, "class4", "bottom-left", True),
+    (1, "class2", "top-right", True), (0, "samples", "top-left", False), (2, "class5", "bottom-left", True),
     (3, "client", "bottom-right", False), (0, "class1", "top-left", True), (1, "class3", "top-right", True),
-    (2, "samples500", "bottom-left", False),
+    (2, "samples", "bottom-left", False),
 )  # fmt: skip
 """Ten requests of mixed kinds by four clients: whose, what, and in which corner its trigger lies, or from there a
 quarter of the way into the image. Two classes of one client share a trigger, as in the paper's sequences; else one
-backdoor would hide another."""
+backdoor would hide another. Samples: a thirtieth of the client's (500 of MNIST's 15,000)."""
 
 
 def mixed_requests(
     held: Sequence[Tensor], trigger: Trigger, height: int, seed: int
 ) -> tuple[tuple[ErasureRequest, ...], tuple[Trigger, ...]]:
     """(the ten requests, the trigger of each), where the clients hold these samples, images of this height."""
-    requests = tuple(request_for(kind, client, held[client], seed) for client, kind, _, _ in _MIX)
+    requests = tuple(
+        request_for(f"samples{len(held[client]) // 30}" if kind == "samples" else kind, client, held[client], seed)
+        for client, kind, _, _ in _MIX
+    )
     triggers = tuple(
         replace(trigger, corner=corner, margin=height // 4 if inside else trigger.margin)
         for _, _, corner, inside in _MIX
