@@ -8,10 +8,12 @@ the targets, beside one Retrain without all ten."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
@@ -145,15 +147,37 @@ def _largest(mine: Row, theirs: Row, name: str) -> float:
     return max(differences, key=abs)
 
 
+WHEN = {"bd_acc_by_request": "at once", "bd_acc_by_request_later": f"{FURTHER} rounds later"}
+
+
+def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]:
+    return list(dict.fromkeys(request for _, own in ways for row in own for request in row[name]))
+
+
 def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
     found = []
-    for name, when in (("bd_acc_by_request", "at once"), ("bd_acc_by_request_later", f"{FURTHER} rounds later")):
-        shown = list(dict.fromkeys(request for _, own in ways for row in own for request in row[name]))
+    for name, when in WHEN.items():
+        shown = _requests(ways, name)
         body: list[list[str | Entry]] = [
             [request, *(Entry.of(row[name].get(request) for row in own) for _, own in ways)] for request in shown
         ]
         found.append(Table(f"BD Acc (%) of each target, {when}", ("", *(way for way, _ in ways)), body, wide=True))
     return found
+
+
+def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
+    """BD Acc of each target, when all are served and some rounds later."""
+    ways = _ways([row for row in rows if "test_acc_later" in row])
+    panels = [
+        Bars(
+            f"BD Acc of each target, {when}",
+            _requests(ways, name),
+            {way: [Entry.of(row[name].get(r) for row in own) for r in _requests(ways, name)] for way, own in ways},
+            "BD Acc (%)",
+        )
+        for name, when in WHEN.items()
+    ]
+    return bar_charts(stem, f"Ten requests, {rows[0]['dataset']}", rows, panels)
 
 
 REQUESTS = Experiment(
@@ -163,4 +187,5 @@ REQUESTS = Experiment(
     specs=specs,
     run=run,
     tables=tables,
+    figures=figures,
 )
