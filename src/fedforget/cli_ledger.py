@@ -292,14 +292,16 @@ def disable_account(
 def make_link(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     hours: Annotated[float, typer.Option(help="How long it is good for.")] = 1.0,
+    console: Annotated[str, typer.Option(help="The address people use for the console.")] = "http://127.0.0.1:8765",
     home: HomeOption = None,
     url: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The secret of a link that signs this account in, once."""
+    """A link that signs this account in, once."""
     with open_ledger(home, url) as ledger:
         secret = ledger.make_link(name, lasting=timedelta(hours=hours))
-    print_result(as_json, {"secret": secret}, [secret])
+    link = f"{console.rstrip('/')}/link/{secret}"
+    print_result(as_json, {"link": link}, [link])
 
 
 def print_result(as_json: bool, values: Mapping[str, Any], lines: Sequence[str]) -> None:

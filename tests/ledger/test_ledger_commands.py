@@ -191,7 +191,9 @@ def test_keys(fedforget: Command):
 def test_accounts(fedforget: Command):
     assert "Added carl, auditor" in fedforget("account", "add", "carl", "--role", "auditor")
     assert "carl  auditor" in fedforget("account", "list")
-    person = fedforget.world.ledger.redeem_link(fedforget.json("account", "link", "carl")["secret"])
+    link = fedforget.json("account", "link", "carl", "--console", "https://erase.example.org/")["link"]
+    assert link.startswith("https://erase.example.org/link/")
+    person = fedforget.world.ledger.redeem_link(link.rpartition("/")[2])
     assert person is None, "the clock of this test is a thousand years ahead"
     assert fedforget.json("account", "disable", "carl")["disabled"]
     assert "is disabled" in fedforget.refused(*ASK, "--class", 1, "--as", "carl")
