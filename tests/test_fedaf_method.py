@@ -30,6 +30,7 @@ from fedforget.methods.fedaf.settings import (
     PAPER,
     RECOMMENDED,
     THOROUGH,
+    WITHOUT_DATA,
     FedAFSettings,
 )
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
@@ -431,6 +432,7 @@ def test_the_presets_are_what_is_documented():
         "recommended": RECOMMENDED,
         "lasting": LASTING,
         "thorough": THOROUGH,
+        "without-data": WITHOUT_DATA,
         "paper": PAPER,
     }
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.models import MODELS, ResNet10, build_model, check_model, fresh_copy, xavier_initialise
+from fedforget.models import MODELS, ResNet, build_model, check_model, fresh_copy, xavier_initialise
 from fedforget.params import digest
 
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
@@ -128,7 +128,9 @@ def test_a_fresh_copy_remembers_nothing():
 
 
 def test_unknown_models_and_tables_for_image_networks_are_refused():
-    with pytest.raises(InputError, match=r"^Model 'resnet99' is unknown; choose one of cnn, mlp, resnet10, .*vit\.$"):
+    with pytest.raises(
+        InputError, match=r"^Model 'resnet99' is unknown; choose one of cnn, mlp, .*vit-20m\.$"
+    ):
         build_model("resnet99", (1, 8, 8), 10, seed=0)
     with pytest.raises(
         InputError, match=r"^Model 'cnn' needs images, but a sample has shape \(13,\); use the model 'mlp'\.$"
@@ -198,7 +200,7 @@ def test_the_check_leaves_the_model_as_it_was(training):
 
 
 def test_partly_frozen_and_own_networks_are_fine():
-    model = ResNet10((1, 8, 8), 4, width=8)
+    model = ResNet((1, 8, 8), 4, width=8)
     model.stem.requires_grad_(False)
     check_model(model, (1, 8, 8), 4)
     check_model(Everything(), (5, 8), 3)

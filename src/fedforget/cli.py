@@ -104,7 +104,9 @@ def train(
     ] = None,
     clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
     partition: Annotated[str | None, typer.Option(help="iid, dirichlet:ALPHA or shards:PER_CLIENT.")] = None,
-    model: Annotated[str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn or vit.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn, resnet18, vit or vit-20m.")
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Federated rounds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs in a round.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,

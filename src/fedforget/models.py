@@ -66,18 +66,27 @@ class _ResidualBlock(nn.Module):
         return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
 
-class ResNet10(nn.Module):
-    """ResNet-10: a stem and four blocks of `width`, 2, 4 and 8 times `width` channels (4.9 M parameters at 64)."""
+class ResNet(nn.Module):
+    """A stem and four stages of `width`, 2, 4 and 8 times `width` channels: with one block in a stage ResNet-10 (4.9 M
+    parameters at 64), with two ResNet-18 (11.2 M)."""
 
     def __init__(
-        self, shape: Sequence[int], classes: int, norm: Literal["batch", "group"] = "batch", width: int = 64
+        self,
+        shape: Sequence[int],
+        classes: int,
+        norm: Literal["batch", "group"] = "batch",
+        width: int = 64,
+        blocks: int = 1,
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, 1, 1, bias=False), _norm(norm, width), nn.ReLU())
-        widths = [width, width, 2 * width, 4 * width, 8 * width]
-        self.blocks = nn.Sequential(
-            *(_ResidualBlock(widths[i], widths[i + 1], 1 if i == 0 else 2, norm) for i in range(4))
-        )
+        layers, inner = [], width
+        for stage in range(4):
+            for block in range(blocks):
+                outer = width * 2**stage
+                layers.append(_ResidualBlock(inner, outer, 2 if stage and not block else 1, norm))
+                inner = outer
+        self.blocks = nn.Sequential(*layers)
         self.head = nn.Linear(8 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -135,9 +144,11 @@ ModelBuilder = Callable[[Sequence[int], int], nn.Module]
 MODELS: dict[str, ModelBuilder] = {
     "cnn": PaperCNN,
     "mlp": MLP,
-    "resnet10": ResNet10,
-    "resnet10-gn": lambda shape, classes: ResNet10(shape, classes, norm="group"),
+    "resnet10": ResNet,
+    "resnet10-gn": lambda shape, classes: ResNet(shape, classes, norm="group"),
+    "resnet18": lambda shape, classes: ResNet(shape, classes, blocks=2),
     "vit": VisionTransformer,
+    "vit-20m": lambda shape, classes: VisionTransformer(shape, classes, dim=512, depth=10, heads=8, patch=4),
 }
 
 

@@ -25,7 +25,7 @@ from fedforget.federation.stacked import (
     unstack,
 )
 from fedforget.federation.tasks import Train
-from fedforget.models import ResNet10, VisionTransformer, build_model, fresh_copy, xavier_initialise
+from fedforget.models import ResNet, VisionTransformer, build_model, fresh_copy, xavier_initialise
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
 
@@ -89,8 +89,8 @@ def frozen_first() -> nn.Module:
 WORLDS = {
     "cnn": lambda: image_world(build_model("cnn", (1, 8, 8), 10, 0)),
     "mlp": lambda: image_world(build_model("mlp", (1, 8, 8), 10, 0)),
-    "batch normalisation": lambda: doubled(ResNet10((1, 8, 8), 10, width=4)),
-    "group normalisation": lambda: doubled(ResNet10((1, 8, 8), 10, norm="group", width=4)),
+    "batch normalisation": lambda: doubled(ResNet((1, 8, 8), 10, width=4)),
+    "group normalisation": lambda: doubled(ResNet((1, 8, 8), 10, norm="group", width=4)),
     "attention": lambda: doubled(VisionTransformer((1, 8, 8), 10, dim=8, depth=1, heads=2)),
     "points": lambda: point_world(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 3)),
     "instance normalisation": lambda: point_world(

@@ -18,7 +18,7 @@ from fedforget.errors import InputError
 from fedforget.federation.tasks import Train, Withdraw
 from fedforget.methods import forget, method_settings
 from fedforget.methods.cdp import CDPSettings, MeasureActivity, activity_sums, channel_scores, choose_channels
-from fedforget.models import ResNet10, xavier_initialise
+from fedforget.models import ResNet, xavier_initialise
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
 
@@ -179,7 +179,7 @@ def test_what_is_pruned_already_is_not_chosen_again():
 def small_world(kind: str) -> tuple[LocalFederation, State]:
     dataset = load_dataset("digits").first(120, 20)
     if kind in ("batch", "group"):
-        model: nn.Module = xavier_initialise(ResNet10(dataset.shape, 10, norm=kind, width=4), 0)
+        model: nn.Module = xavier_initialise(ResNet(dataset.shape, 10, norm=kind, width=4), 0)
     elif kind == "backwards":
         model = xavier_initialise(Backwards(), 0)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 import pytest
 import slow_twins
@@ -12,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedforget.errors import InputError
-from fedforget.methods.fedaf import knowledge_preserver, sketch
-from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver, plan_sketch
+from fedforget.methods.fedaf import sketch
+from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.params import flatten
 
@@ -214,38 +212,6 @@ def test_weights_are_changed_in_place_also_when_they_need_gradients():
     assert not torch.equal(model.weight.detach(), before)
     assert model.weight.requires_grad
     assert model.weight.grad_fn is None
-
-
-# Memory
-
-
-def test_a_sketch_that_does_not_fit_is_refused_with_what_would(monkeypatch):
-    """1,000 weights x 4 bytes: of 4,000,000 free bytes 80 % may be used, which is 800 rows."""
-    monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 4_000_000)
-    model, cpu = nn.Linear(1000, 1, bias=False), torch.device("cpu")
-    assert plan_sketch(model, 800, torch.float32, cpu) == 800 * 4000
-    assert plan_sketch(model, 1600, torch.bfloat16, cpu) == 1600 * 2000
-    with pytest.raises(InputError) as refusal:
-        plan_sketch(model, 801, torch.float32, cpu)
-    assert re.fullmatch(
-        r"A sketch of 801 rows for 1,000 parameters needs [\d.]+ GiB, but only [\d.]+ GiB of memory may be used; "
-        r"use 800 rows or fewer, or store it as bfloat16\.",
-        str(refusal.value),
-    )
-
-
-def test_the_refusal_counts_in_gib_and_trainable_weights_only(monkeypatch):
-    monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 5 * 2**30)
-    model = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False))
-    model[0].requires_grad_(False)
-    with pytest.raises(InputError, match=r"1,048,576 parameters needs 7\.81 GiB, but only 4\.00 GiB .* use 1024 rows"):
-        plan_sketch(model, 2000, torch.float32, torch.device("cpu"))
-
-
-def test_the_refusal_when_not_even_one_row_fits(monkeypatch):
-    monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 100)
-    with pytest.raises(InputError, match="use a smaller model"):
-        plan_sketch(nn.Linear(1000, 1), 1, torch.float32, torch.device("cpu"))
 
 
 def test_products_of_rows_are_the_same_over_blocks_of_columns(monkeypatch):

@@ -27,11 +27,11 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
+from fedforget.methods.fedaf.planning import fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch, signed_sums
 from fedforget.methods.fedaf.sketching import Sketching
-from fedforget.params import digest, trainable, weight_count
+from fedforget.params import digest, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -69,7 +69,7 @@ def sketch_ahead(
 ) -> Meter:
     """Every client (or those of `to`) sketches its data at the model `state` and keeps the sketch; the meter has the
     bill. `settings` are those that later requests come with; their `sketch_ahead` must be set."""
-    settings = settings.for_network(weight_count(federation.model))
+    settings, _ = fit_sketch(federation.model, settings, federation.device)
     meter = Meter(federation)
     task = PrepareSketch(seed=schedule.seed, threads=schedule.threads, settings=settings, served=tuple(served))
     with meter.measured(), meter.stage("sketch"):
@@ -86,6 +86,10 @@ class PrepareSketch(Task):
     served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        with only_from(client.model, self.settings.first_moved):
+            return self._prepare(state, client)
+
+    def _prepare(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)
         pieces = _pieces(client, client.positions(self.served)[1], self.settings, self.seed)
         count = sum(len(piece) for piece in pieces)

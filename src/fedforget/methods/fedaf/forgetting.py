@@ -35,6 +35,7 @@ from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.ahead import sketch_made_ahead
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
+from fedforget.methods.fedaf.planning import only_from
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
@@ -82,6 +83,10 @@ class Forget(Task):
     amnesia: bool = False
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        with only_from(client.model, self.settings.first_moved):
+            return self._serve(state, client)
+
+    def _serve(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         weights = {name: tensor for name, tensor in state.items() if not name.startswith((SKETCH_KEY, TEACHER_KEY))}
         target = client.target(self.requests, self.served)
         if len(target) == 0:

@@ -17,12 +17,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from fedforget.errors import InputError
-from fedforget.federation.memory import available_bytes
-from fedforget.methods.fedaf.sketch import Sketch
-from fedforget.params import flatten, move, weight_count
+from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, Sketch
+from fedforget.params import flatten, move
 
 
 class Preserver(Protocol):
@@ -106,37 +104,21 @@ class DiagonalPreserver:
         return self.strength * float(self.diagonal.max())
 
 
-def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.device) -> int:
-    """Bytes of the s x m sketch, or a refusal, before any work, that says which s would fit."""
-    size = weight_count(model)
-    per_row = size * torch.empty((), dtype=dtype).element_size()
-    needed, free = rows * per_row, int(0.8 * available_bytes(device))
-    if needed > free:
-        fits = free // per_row
-        advice = f"use {fits} rows or fewer" if fits else "use a smaller model"
-        raise InputError(
-            f"A sketch of {rows} rows for {size:,} parameters needs {needed / 2**30:.2f} GiB, but only "
-            f"{free / 2**30:.2f} GiB of memory may be used; {advice}, or store it as bfloat16."
-        )
-    return needed
-
-
-# The sketch may be stored in bfloat16, so sums are made in a wider type, a block at a time.
-_BLOCK = 64
 _SMALLEST_RIDGE = 1e-9
 """Relative to sigma_max(J^)^2: below it, float32's rounding of J^ d would grow in directions that J^ does not see."""
 
 
+# The sketch may be stored in bfloat16, so sums are made in a wider type, some columns at a time.
 def _times(rows: Tensor, vector: Tensor) -> Tensor:
     if rows.dtype == torch.float32:
         return rows @ vector
-    return torch.cat([block.float() @ vector for block in rows.split(_BLOCK)])
+    total = torch.zeros(len(rows), device=rows.device)
+    for block, part in zip(rows.split(COLUMNS_AT_ONCE, dim=1), vector.split(COLUMNS_AT_ONCE), strict=True):
+        total += block.float() @ part
+    return total
 
 
 def _transposed_times(rows: Tensor, vector: Tensor) -> Tensor:
     if rows.dtype == torch.float32:
         return vector @ rows
-    total = torch.zeros(rows.shape[1], device=rows.device)
-    for block, part in zip(rows.split(_BLOCK), vector.split(_BLOCK), strict=True):
-        total += part @ block.float()
-    return total
+    return torch.cat([vector @ block.float() for block in rows.split(COLUMNS_AT_ONCE, dim=1)])

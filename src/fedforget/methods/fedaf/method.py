@@ -27,12 +27,12 @@ from fedforget.federation.rounds import Schedule, drawn, participants, run_short
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.features import check_preset, forget_features
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
-from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
+from fedforget.methods.fedaf.planning import fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.methods.fedaf.without_data import ForgetFromStatistics, check_class_requests
-from fedforget.params import State, trainable, weight_count
+from fedforget.params import State, trainable
 from fedforget.requests import ErasureRequest
 
 
@@ -45,7 +45,7 @@ def forget_with_fedaf(
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the curves of the forgetting)."""
-    settings = settings.for_network(weight_count(federation.model))
+    settings, gave_way = fit_sketch(federation.model, settings, federation.device)
     if settings.target_data == "statistics":
         check_class_requests(requests)
     current = dict(state)
@@ -56,7 +56,9 @@ def forget_with_fedaf(
     if features:  # by another way, after the rest
         requests, served = [request for request in requests if request not in features], (*served, *features)
     if requests and settings.preserver in ("sketch", "pca"):
-        plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
+        with only_from(federation.model, settings.first_moved):
+            plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
+        federation.notes += [gave_way] if gave_way else []
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)

@@ -56,7 +56,11 @@ class FedAFSettings:
     """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
     sketch_samples: int | Literal["auto"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
-    sketch_dtype: Literal["float32", "bfloat16"] = "float32"
+    sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto`: float32, or what fits into memory (`planning.py`)."""
+    first_moved: str | None = None
+    """Only this parameter and those after it move in the forgetting; None: all. The plan sets it where a sketch of all
+    would not fit."""
     sketch_ahead: bool = False
     """Sketch a part of D_k that is drawn without regard to the target, class by class, and leave the target out: such a
     sketch can be made when training ends (`ahead.py`). `sketch_samples` then counts with the target."""
@@ -110,7 +114,7 @@ class FedAFSettings:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
             self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
-            self.sketch_dtype, self.sketch_ahead,
+            str(self.dtype), self.first_moved, self.sketch_ahead,
         )  # fmt: skip
 
     @property
@@ -135,7 +139,7 @@ class FedAFSettings:
                 for c in get_args(option)
                 if isinstance(c, str)
             ]
-            if isinstance(value, str) and value not in choices:
+            if isinstance(value, str) and value not in choices and str not in get_args(hints[item.name]):
                 need = f"one of {', '.join(choices)}" if choices else "a number"
                 raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be {need}.")
             if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):

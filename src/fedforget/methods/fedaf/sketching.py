@@ -17,7 +17,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.fedaf.knowledge_preserver import plan_sketch
+from fedforget.methods.fedaf.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.principal import principal_rows
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketch import Sketch, build_sketch
@@ -55,7 +55,8 @@ class BuildSketch(Task):
         client.load(state)
         if len(sketch_pool(client, self)) == 0:
             return Reply(client.index, numbers={"count": 0.0})
-        sketch = sketch_at_client(client, self)
+        with only_from(client.model, self.settings.first_moved):
+            sketch = sketch_at_client(client, self)
         return Reply(
             client.index,
             tensors={SKETCH_KEY: F.pad(sketch.rows, (0, 0, 0, int(self.settings.sketch_rows) - len(sketch.rows)))},

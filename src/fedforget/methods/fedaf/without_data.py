@@ -118,7 +118,7 @@ class ForgetFromStatistics(Forget):
 
     A client that has the samples still, and no statistics, makes them first; then it does without the samples too."""
 
-    def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+    def _serve(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         weights = {name: tensor for name, tensor in state.items() if not name.startswith(SKETCH_KEY)}
         model = client.load(weights)
         statistics, made = self._statistics(client)
@@ -129,7 +129,8 @@ class ForgetFromStatistics(Forget):
         inner = Client(
             client.index, _together(retained, target), head, Normalisation(), client.classes, client.device
         )  # fmt: skip
-        plain = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=self.settings)
+        own = replace(self.settings, first_moved=None)
+        plain = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=own)
         reply = plain.run({**head.state_dict(), **sketch}, inner)
         changed = {f"{name}.{own}": tensor for own, tensor in reply.tensors.items()}
         return replace(
