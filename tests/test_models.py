@@ -128,9 +128,7 @@ def test_a_fresh_copy_remembers_nothing():
 
 
 def test_unknown_models_and_tables_for_image_networks_are_refused():
-    with pytest.raises(
-        InputError, match=r"^Model 'resnet99' is unknown; choose one of cnn, mlp, .*vit-20m\.$"
-    ):
+    with pytest.raises(InputError, match=r"^Model 'resnet99' is unknown; choose one of cnn, mlp, .*vit-20m\.$"):
         build_model("resnet99", (1, 8, 8), 10, seed=0)
     with pytest.raises(
         InputError, match=r"^Model 'cnn' needs images, but a sample has shape \(13,\); use the model 'mlp'\.$"

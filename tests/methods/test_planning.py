@@ -13,7 +13,7 @@ from fedforget import ErasureRequest, LocalFederation, Schedule, build_model, fo
 from fedforget.errors import InputError
 from fedforget.federation.memory import _left_in_groups
 from fedforget.methods.fedaf import planning
-from fedforget.methods.fedaf.planning import BESIDE, FEWEST_ROWS, fit_sketch, only_from, plan_sketch
+from fedforget.methods.fedaf.planning import FEWEST_ROWS, fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.params import trainable, weight_count
 
@@ -25,8 +25,7 @@ ROWS = int(FedAFSettings().for_network(WEIGHTS).sketch_rows)
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, numbers: float, width: int) -> None:
     """So much memory that a sketch of so many numbers of this width fits, and not one number more."""
-    room = int(numbers * width) + BESIDE * 4 * WEIGHTS
-    monkeypatch.setattr(planning, "available_bytes", lambda device: -(-room * 5 // 4) + 1)
+    monkeypatch.setattr(planning, "available_bytes", lambda device: 2 * int(numbers * width) + 1)
 
 
 def test_nothing_gives_way_where_all_fits(monkeypatch: pytest.MonkeyPatch):
@@ -79,10 +78,8 @@ def test_a_request_with_little_memory_moves_the_last_layers_and_says_so(monkeypa
     model = build_model("mlp", dataset.shape, 10, 0)
     federation = LocalFederation(dataset, partition("iid", dataset.train.labels, 3, 0), model)
     start, schedule = state_of(model), Schedule(rounds=1, threads=1)
-    weights = weight_count(model)
     head = sum(t.numel() for name, t in model.named_parameters() if name.startswith("5"))
-    room = FEWEST_ROWS * head * 2 + BESIDE * 4 * weights
-    monkeypatch.setattr(planning, "available_bytes", lambda device: -(-room * 5 // 4) + 1)
+    monkeypatch.setattr(planning, "available_bytes", lambda device: 2 * FEWEST_ROWS * head * 2)
     result = forget(federation, start, ErasureRequest.of_class(0, 3), schedule, recovery_rounds=0)
     assert any("only they move" in note for note in result.notes)
     changed = {name for name, tensor in result.state.items() if not torch.equal(tensor, start[name])}

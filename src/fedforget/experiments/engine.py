@@ -186,10 +186,12 @@ def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
     if spec.method not in METHODS:
         return None
     changed = options.settings.overrides_of(spec.method, spec.preset, spec.overrides)
-    settings = method_settings(spec.method, spec.preset, **changed)[1]
-    if isinstance(settings, FedAFSettings):
-        settings = settings.for_network(options.settings.weights)
-    return asdict(settings)
+    return asdict(_on_network(method_settings(spec.method, spec.preset, **changed)[1], options))
+
+
+def _on_network(settings: Any, options: Options) -> Any:
+    """The settings with a number for every `auto`."""
+    return settings.for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
@@ -198,7 +200,8 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
     now, then = settings_of(spec, options) or {}, cell["method_settings"] or {}
     if now and then:
         preset = METHODS[spec.method].presets[spec.preset]
-        then = {item.name: item.default for item in fields(preset) if item.name not in then} | then
+        before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
+        then = asdict(_on_network(before, options)) | then
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then})

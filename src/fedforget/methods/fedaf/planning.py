@@ -25,19 +25,17 @@ from fedforget.params import trainable, weight_count
 FEWEST_ROWS = 50
 """Rather than fewer rows for all layers, so many for the last ones."""
 USABLE = 0.8
-"""The part of the memory at hand that may be used."""
-BESIDE = 12
-"""So many vectors of all weights are needed beside the sketch: anchor, gradients, steps, copies of the model."""
+"""The part of the memory at hand that a sketch may take whose size the user chose."""
+PLANNED = 0.5
+"""The part that a planned sketch may take: the rest is for activations, gradients and copies of the model."""
 
 
 def fit_sketch(model: nn.Module, asked: FedAFSettings, device: torch.device) -> tuple[FedAFSettings, str]:
     """(the settings with numbers for every `auto`, of a sketch that fits if any does; what had to give way)."""
     settings = asked.for_network(weight_count(model))
     weights = weight_count(model)
-    free = int(USABLE * available_bytes(device)) - BESIDE * 4 * weights
+    free = int(PLANNED * available_bytes(device))
     rows = int(settings.sketch_rows)
-    if asked.sketch_dtype == "auto":
-        settings = replace(settings, sketch_dtype="float32")
     if rows * weights * settings.dtype.itemsize <= free:
         return settings, ""
     fitting = replace(settings, sketch_dtype="bfloat16") if asked.sketch_dtype == "auto" else settings

@@ -16,6 +16,7 @@ LARGE_NETWORK = 1_000_000
 BY_SIZE: dict[str, tuple[Any, Any]] = {
     "sketch_rows": (75, 150),
     "sketch_samples": (1000, 1500),
+    "sketch_dtype": ("float32", "float32"),
     "step_length": (0.15, 0.20),
     "recovery_share": (0.02, 0.06),
     "recovery_lr": (0.013, 0.004),
