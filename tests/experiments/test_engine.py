@@ -328,3 +328,15 @@ def test_cells_of_other_settings_are_refused(options: Options, monkeypatch: pyte
         reproduce(COMPLETENESS, chosen)
     monkeypatch.undo()
     assert reproduce(COMPLETENESS, chosen) == rows
+
+
+def test_a_cell_that_is_older_than_a_setting_counts_as_its_default(options: Options):
+    """Also where the default is `auto`, which stands for a number."""
+    chosen = replace(options, classes=(0,), methods=parse_methods("fedaf"))
+    rows = reproduce(COMPLETENESS, chosen)
+    path = COMPLETENESS.cell_file(chosen)
+    cells = [json.loads(line) for line in path.read_text().splitlines()]
+    for cell in cells:
+        del cell["method_settings"]["reminder_guard"], cell["method_settings"]["recovery_clients"]
+    path.write_text("".join(json.dumps(cell) + "\n" for cell in cells))
+    assert [row["bd_acc"] for row in reproduce(COMPLETENESS, chosen)] == [row["bd_acc"] for row in rows]
