@@ -19,9 +19,7 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
 from fedforget.experiments.summaries import RETRAIN, by_method, notes_of, paired_with_retrain
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.evaluation import Evaluation
 from fedforget.federation.rounds import further_rounds
-from fedforget.federation.tasks import Measure
 from fedforget.params import State
 
 FURTHER = 5
@@ -88,13 +86,7 @@ def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], 
 
 def bd_acc_by_request(scenario: Scenario, state: State) -> dict[str, float | None]:
     """BD Acc of each target, under the request in words."""
-    found: dict[str, float | None] = {}
-    for request in scenario.requests:
-        task = Measure(seed=scenario.spec.seed, threads=scenario.options.threads, requests=(request,))
-        (reply,) = scenario.federation.ask(task, state, [request.client])
-        target = Evaluation.from_numbers(reply.numbers, "target", scenario.federation.classes)
-        found[request.describe()] = 100.0 * target.flipped_hits / target.evidence if target.evidence else None
-    return found
+    return {request.describe(): scenario.bd_acc(state, request) for request in scenario.requests}
 
 
 def _ways(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:

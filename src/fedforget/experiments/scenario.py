@@ -26,9 +26,11 @@ from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
+from fedforget.federation.evaluation import Evaluation
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import drawn, train
+from fedforget.federation.tasks import Measure
 from fedforget.files import write_bytes, writing
 from fedforget.methods import Forgetting, forget, method_settings
 from fedforget.methods.fedaf.without_data import keep_statistics
@@ -288,6 +290,13 @@ class Scenario:
                 raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")
         after = {} if later is None else {"bd_acc_after_round": later.bd_acc, "test_acc_after_round": later.test_acc}
         return now.to_json() | after
+
+    def bd_acc(self, state: Mapping[str, Tensor], request: ErasureRequest) -> float | None:
+        """BD Acc of one request's target; None where nothing of it was poisoned."""
+        task = Measure(seed=self.spec.seed, threads=self.options.threads, requests=(request,))
+        (reply,) = self.federation.ask(task, state, [request.client])
+        target = Evaluation.from_numbers(reply.numbers, "target", self.federation.classes)
+        return 100.0 * target.flipped_hits / target.evidence if target.evidence else None
 
     def figures_before(self) -> dict[str, Any]:
         """BD Acc and test accuracy of the model before unlearning, measured once."""

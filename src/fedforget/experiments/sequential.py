@@ -21,8 +21,6 @@ from fedforget.experiments.paper_numbers import SEQUENTIAL_BD, SEQUENTIAL_TEST, 
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, counted, difference, entry, notes_of, paired_with_retrain
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.evaluation import Evaluation
-from fedforget.federation.tasks import Measure
 from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
 
@@ -110,13 +108,7 @@ def _before(scenario: Scenario, step: int) -> dict[str, Any]:
 
 def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, float | None]:
     """BD Acc of each class forgotten so far."""
-    found: dict[str, float | None] = {}
-    for request in scenario.requests[:step]:
-        task = Measure(seed=scenario.spec.seed, threads=scenario.options.threads, requests=(request,))
-        (reply,) = scenario.federation.ask(task, state, [request.client])
-        target = Evaluation.from_numbers(reply.numbers, "target", scenario.federation.classes)
-        found[str(request.label)] = 100.0 * target.flipped_hits / target.evidence if target.evidence else None
-    return found
+    return {str(request.label): scenario.bd_acc(state, request) for request in scenario.requests[:step]}
 
 
 def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:

@@ -13,9 +13,8 @@ which knows no feature targets; docs/decisions/features.md says what else was tr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +25,10 @@ from fedforget.data.features import blanked
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, participants, run_round
+from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.checks import finite
-from fedforget.methods.fedaf.rebuilding import FEWEST_ROUNDS
+from fedforget.methods.fedaf.rebuilding import train_on
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.models import fresh_copy
 from fedforget.params import State, slices, state_of, trainable, weight_count
@@ -75,16 +74,7 @@ def forget_features(
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
         current = redrawn(federation.model, state, share(by_feature, read), fresh)
     with federation.stage("rebuilding"):
-        passes = REBUILDING * schedule.rounds * schedule.epochs
-        rounds = max(FEWEST_ROUNDS, math.ceil(passes))
-        for round in range(rounds):
-            ordinary = schedule.train_task(round, exclude)
-            task_again = replace(
-                ordinary, epochs=1, share=min(1.0, passes / rounds), min_samples=settings.recovery_min_samples,
-                purpose="without the feature",
-            )  # fmt: skip
-            current = run_round(federation, current, task_again)
-    return current
+        return train_on(federation, current, REBUILDING, settings, schedule, exclude, "without the feature")
 
 
 def share(by_feature: Tensor, read: Tensor) -> Tensor:

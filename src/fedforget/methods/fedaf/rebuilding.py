@@ -48,12 +48,25 @@ def rebuild(
         else tensor
         for name, tensor in forgotten.items()
     }
-    passes = settings.rebuilding * schedule.rounds * schedule.epochs
+    return train_on(federation, current, settings.rebuilding, settings, schedule, exclude, "rebuilding")
+
+
+def train_on(
+    federation: Meter,
+    state: State,
+    part: float,
+    settings: FedAFSettings,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+    purpose: str,
+) -> State:
+    """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
+    passes = part * schedule.rounds * schedule.epochs
     rounds = max(FEWEST_ROUNDS, math.ceil(passes))
     for round in range(rounds):
         task = replace(
-            schedule.train_task(round, exclude), epochs=1, share=passes / rounds,
-            min_samples=settings.recovery_min_samples, purpose="rebuilding",
+            schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds),
+            min_samples=settings.recovery_min_samples, purpose=purpose,
         )  # fmt: skip
-        current = run_round(federation, current, task)
-    return current
+        state = run_round(federation, state, task)
+    return state
