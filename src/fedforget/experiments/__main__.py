@@ -17,6 +17,7 @@ from fedforget.experiments.audit_page import render_audit
 from fedforget.experiments.calibration_page import render_calibration
 from fedforget.experiments.cells import alone
 from fedforget.experiments.core_page import render_core, update_readme
+from fedforget.experiments.durability_page import render_durability
 from fedforget.experiments.engine import Step, reproduce
 from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
@@ -129,6 +130,7 @@ def _render(arguments: argparse.Namespace) -> None:
     if (folder / "calibration.jsonl").exists():
         render_calibration(folder / "calibration.jsonl", folder / "calibration.md")
     render_audit(folder)
+    render_durability(folder)
     for path in render_folder(folder, list(EXPERIMENTS.values())):
         print(path)
 

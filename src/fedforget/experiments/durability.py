@@ -73,12 +73,12 @@ def curve(
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
     for target, own in by_setting(rows).items():
-        found += [_curves(target, figure, own) for figure in _shown(target)]
+        found += [_curves(target, figure, own) for figure in shown_for(target)]
         found.append(_prices(target, own))
     return found
 
 
-def _shown(target: str) -> tuple[str, ...]:
+def shown_for(target: str) -> tuple[str, ...]:
     return ("memory_gap", "auc", "test_acc") if target.startswith("clean-") else ("bd_acc", "test_acc")
 
 
@@ -105,7 +105,7 @@ def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, lis
     """For each method: its figure minus Retrain's after the same rounds, scenario by scenario."""
     found: dict[str, list[float]] = {}
     for row, retrain in paired_with_retrain(rows, rows):
-        mine, theirs = (r["later"][done][figure] for r in (row, retrain))
+        mine, theirs = (r["later"].get(done, {}).get(figure) for r in (row, retrain))
         if mine is not None and theirs is not None:
             found.setdefault(method_name(row), []).append(mine - theirs)
     return found
@@ -125,7 +125,7 @@ def _prices(target: str, rows: Sequence[Row]) -> Table:
     """Quality and durability against cost: what a point of the plot is."""
     last = _rounds(rows)[-1] if _rounds(rows) else "0"
     shares = cost_shares(rows)
-    gaps = {figure: beside_retrain(rows, last, figure) for figure in _shown(target)}
+    gaps = {figure: beside_retrain(rows, last, figure) for figure in shown_for(target)}
     body: list[list[str | Entry]] = [
         [
             name,
@@ -144,7 +144,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     for target, own in by_setting(rows).items():
         if not _rounds(own):
             continue
-        last, figure = _rounds(own)[-1], _shown(target)[0]
+        last, figure = _rounds(own)[-1], shown_for(target)[0]
         gaps, shares = beside_retrain(own, last, figure), cost_shares(own)
         points: dict[str, tuple[float, float]] = {
             name: (fmean(shares[name]), fmean(gaps[name])) for name in gaps if name in shares and name != RETRAIN
@@ -160,7 +160,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     for target, own in by_setting(rows).items():
         if len(_rounds(own)) < 2:
             continue
-        figure, last = _shown(target)[0], _rounds(own)[-1]
+        figure, last = shown_for(target)[0], _rounds(own)[-1]
         now, later = beside_retrain(own, "0", figure), beside_retrain(own, last, figure)
         gains: Mapping[str, float] = {
             name: fmean(later[name]) - fmean(now[name])

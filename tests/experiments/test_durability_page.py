@@ -1,0 +1,38 @@
+"""The price list: every figure on it is a method minus Retrain of the same scenario."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedforget.experiments.durability import DURABILITY
+from fedforget.experiments.durability_page import prices, render_durability
+from fedforget.experiments.engine import reproduce
+from fedforget.experiments.options import Options, parse_methods
+from fedforget.experiments.tables import Entry
+
+
+@pytest.mark.real
+def test_the_page_is_made_of_the_cells(options: Options):
+    chosen = replace(options, methods=parse_methods("retrain,fedaf"), targets=("class",), classes=(0,))
+    rows = reproduce(DURABILITY, chosen)
+    retrain, fedaf = (next(row for row in rows if row["method"] == name) for name in ("retrain", "fedaf"))
+    table = prices("class", {"digits": rows})
+    line = next(line for line in table.rows if line[1] == "fedaf recommended")
+    cost, bd, bd_later, test, _ = (entry for entry in line if isinstance(entry, Entry))
+    assert cost.mean == pytest.approx(100 * fedaf["gradient_evaluations"] / retrain["gradient_evaluations"])
+    assert bd.mean == pytest.approx(fedaf["later"]["3"]["bd_acc"] - retrain["later"]["3"]["bd_acc"])
+    assert test.mean == pytest.approx(fedaf["later"]["3"]["test_acc"] - retrain["later"]["3"]["test_acc"])
+    assert bd_later.mean is None, "a quick run ends after 3 rounds"
+    assert "retrain" not in [line[1] for line in table.rows]
+
+    page = render_durability(DURABILITY.cell_file(chosen).parent)
+    assert page is not None
+    assert "fedaf recommended" in page.read_text()
+    assert "digits-quick" in page.read_text()
+
+
+def test_no_cells_no_page(tmp_path: Path):
+    assert render_durability(tmp_path) is None
