@@ -22,7 +22,7 @@ from fedforget.cli import main
 from fedforget.data.mnist import MD5
 from fedforget.data.samples import Samples
 from fedforget.federation.rounds import Schedule
-from fedforget.methods.fedaf import knowledge_preserver
+from fedforget.methods.fedaf import planning
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import Run, RunConfig, load_model, write_json
@@ -447,9 +447,9 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
     "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),
     "shrink alone": (("--set", "shrink=0.2"), "FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above"),
-    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has memory,"),
-    "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has memory,"),
-    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has memory,"),
+    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has target_data,"),
+    "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has"),
+    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has target_data,"),
     "setting without value": (("--set", "lr"), "The setting 'lr' cannot be read; write it as NAME=VALUE."),
     "nan": (("--set", "lr=nan"), "Setting 'lr' of 'fedaf' is nan, but it must be a finite number, 0 or larger"),
     "infinite": (("--set", "lr=inf"), "Setting 'lr' of 'fedaf' is inf, but it must be a finite number, 0 or larger"),
@@ -534,9 +534,9 @@ def test_forget_refuses_targets(fedforget: Command, trained: Path, tmp_path: Pat
 
 
 def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(knowledge_preserver, "available_bytes", lambda device: 2**20)
+    monkeypatch.setattr(planning, "available_bytes", lambda device: 2**20)
     before = files(trained)
-    sentence = refused(fedforget("forget", trained, "--client", "0", "--class", held(0)[0]))
+    sentence = refused(fedforget("forget", trained, "--client", "0", "--class", held(0)[0], "--set", "sketch_rows=75"))
     assert sentence.startswith("A sketch of 75 rows for 14,538 parameters needs 0.00 GiB")
     assert "use 14 rows or fewer, or store it as bfloat16." in sentence
     assert files(trained) == before

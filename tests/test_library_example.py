@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,9 @@ def test_the_example_runs_and_shows_the_forgetting(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    *others, _, decay = Schedule.__init__.__defaults__  # one thread, since a busy machine makes more of them slow
-    monkeypatch.setattr(Schedule.__init__, "__defaults__", (*others, 1, decay))
+    names = [item.name for item in fields(Schedule)]  # one thread, since a busy machine makes more of them slow
+    defaults = dict(zip(names, Schedule.__init__.__defaults__, strict=True)) | {"threads": 1}
+    monkeypatch.setattr(Schedule.__init__, "__defaults__", tuple(defaults.values()))
     assert Schedule().threads == 1
     threads = torch.get_num_threads()
     namespace: dict[str, object] = {"__name__": "example"}

@@ -42,7 +42,7 @@ def test_the_twin_that_goes_sample_by_sample():
     world.model.eval()
     for x, y in zip(samples.features, other, strict=True):
         p, q = (world.model(one[None]).softmax(1)[0] for one in (x, y))
-        changed.append(float((p - q).norm()))
+        changed.append(float((p - q).detach().norm()))
         moved.append(abs(float(x[2] - y[2])))
     assert sums.reading is not None
     assert sums.reading.value == pytest.approx(sum(changed) / sum(moved), rel=1e-5)
