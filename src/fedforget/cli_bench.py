@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as RichTable
 
 from fedforget.benchmarks.lines import summary
 from fedforget.benchmarks.measuring import Run
 from fedforget.benchmarks.parts import PARTS
 from fedforget.benchmarks.results import Progress as Report
 from fedforget.benchmarks.results import run_parts
+from fedforget.cli_reproduce import show_tables
 
 
 def bench(
@@ -42,16 +41,7 @@ def bench(
     if as_json:
         print(json.dumps(results))
         return
-    console = Console(highlight=False)
-    for table in summary(results):
-        shown = RichTable(title=table.title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-        for number, column in enumerate(table.columns):
-            shown.add_column(column, justify="right" if number else "left")
-        for row in table.cells():
-            shown.add_row(*map(escape, row))
-        console.print(shown)
-        for note in table.notes:
-            console.print(note, markup=False)
+    show_tables(Console(highlight=False), summary(results))
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -68,14 +68,14 @@ def reproduce(
     if as_json:
         print(json.dumps({"rows": rows}))
         return
-    _show(labelled_tables(experiment, rows), pages)
-
-
-def _show(tables: Sequence[Table], pages: Sequence[Path]) -> None:
     console = Console(highlight=False)
+    show_tables(console, [table for table in labelled_tables(experiment, rows) if not table.wide])
+    console.print(f"Pages: {', '.join(map(str, pages))}", markup=False, soft_wrap=True)
+
+
+def show_tables(console: Console, tables: Iterable[Table]) -> None:
+    """Tables of results, each with its notes below it."""
     for table in tables:
-        if table.wide:
-            continue
         shown = RichTable(title=table.title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
         for number, column in enumerate(table.columns):
             shown.add_column(column, justify="right" if number else "left")
@@ -84,7 +84,6 @@ def _show(tables: Sequence[Table], pages: Sequence[Path]) -> None:
         console.print(shown)
         for note in table.notes:
             console.print(note, markup=False)
-    console.print(f"Pages: {', '.join(map(str, pages))}", markup=False, soft_wrap=True)
 
 
 @contextmanager

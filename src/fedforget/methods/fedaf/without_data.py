@@ -122,7 +122,8 @@ class ForgetFromStatistics(Forget):
         weights = {name: tensor for name, tensor in state.items() if not name.startswith(SKETCH_KEY)}
         model = client.load(weights)
         statistics, made = self._statistics(client)
-        name = find_head(model, client.inputs(torch.zeros_like(client.samples.features[:1])))
+        blank = client.samples.features.new_zeros((1, *client.samples.features.shape[1:]))  # it may have no sample left
+        name = find_head(model, client.inputs(blank))
         retained, sketch = self._retained(state, client, name)
         target = self._drawn(statistics, client)
         head = copy.deepcopy(model.get_submodule(name))
@@ -132,7 +133,7 @@ class ForgetFromStatistics(Forget):
         own = replace(self.settings, first_moved=None)
         plain = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=own)
         reply = plain.run({**head.state_dict(), **sketch}, inner)
-        changed = {f"{name}.{own}": tensor for own, tensor in reply.tensors.items()}
+        changed = {f"{name}.{part}": tensor for part, tensor in reply.tensors.items()}
         return replace(
             reply,
             tensors={key: changed.get(key, tensor) for key, tensor in weights.items()},
