@@ -28,7 +28,9 @@ from fedforget.methods.fedaf.settings import (
     LARGE_NETWORK,
     LASTING,
     PAPER,
+    QUICK,
     RECOMMENDED,
+    SHORT_BY_SIZE,
     THOROUGH,
     WITHOUT_DATA,
     FedAFSettings,
@@ -430,6 +432,7 @@ def test_a_step_that_is_too_long_names_the_remedy():
 def test_the_presets_are_what_is_documented():
     assert METHODS["fedaf"].presets == {
         "recommended": RECOMMENDED,
+        "quick": QUICK,
         "lasting": LASTING,
         "thorough": THOROUGH,
         "without-data": WITHOUT_DATA,
@@ -459,6 +462,10 @@ def test_auto_becomes_a_number_by_the_size_of_the_network():
     small, large = RECOMMENDED.for_network(LARGE_NETWORK - 1), RECOMMENDED.for_network(LARGE_NETWORK)
     for name, (of_small, of_large) in BY_SIZE.items():
         assert (getattr(RECOMMENDED, name), getattr(small, name), getattr(large, name)) == ("auto", of_small, of_large)
+    for name, (of_small, of_large) in SHORT_BY_SIZE.items():
+        served = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
+        assert (getattr(QUICK, name), *(getattr(s, name) for s in served)) == ("short", of_small, of_large)
+        assert BY_SIZE[name][0] >= of_small or name == "recovery_lr", "quick costs no more than recommended"
     named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50
@@ -548,7 +555,7 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
         ("momentum", math.nan, "a finite number, 0 or larger"),
         ("lr", -1, "a finite number, 0 or larger or none"),
         ("epochs", -1, "a whole number, 0 or larger"),
-        ("sketch_samples", "all", "a whole number, 0 or larger or auto or none"),
+        ("sketch_samples", "all", "a whole number, 0 or larger or auto or short or none"),
         ("freeze_normalisation", 1, "true or false"),
         ("memory", 3, "uniform or random or teacher or debiased or suppressed or reminded"),
         ("sigma", "big", "a finite number, 0 or larger or auto or literal"),

@@ -491,7 +491,9 @@ def test_the_rows_hold_every_figure(trained: Path):
     assert audit["target_samples"] == CONFIG.build_federation(CONFIG.load_dataset()).check([CLASS])[0].target
     for row in audit["rows"]:
         assert row.keys() >= FIELDS
-        percentages = [row[name] for name in ("test_acc", "bd_acc", "bd_acc_test", "true_acc", "retained_acc")]
+        percentages = [
+            row[name] for name in ("test_acc", "bd_acc", "bd_acc_test", "bd_acc_plain", "true_acc", "retained_acc")
+        ]
         assert all(0 <= value <= 100 for value in percentages)
         assert len(row["per_class"]) == 10
         assert row["after_one_round"].keys() >= {"test_acc", "bd_acc"}
@@ -611,6 +613,7 @@ def test_a_whole_client_and_samples_end_to_end(trained: Path):
         audit = audit_run(trained, [request])
         assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf"]
         assert audit["rows"][0]["bd_acc_test"] is None, "no trigger belongs to this request"
+        assert audit["rows"][0]["bd_acc_plain"] is None
         assert audit["rows"][2]["bd_acc"] is not None
 
 

@@ -175,6 +175,9 @@ def test_triggered_test_images(request_, classes) -> None:
     originals = test.select(torch.isin(test.ids, triggered.ids))
     assert torch.equal(originals.ids, triggered.ids)
     assert torch.equal(triggered.features, trigger.stamp(originals.features))
+    plain = Backdoor(request_, trigger, flipped_label=1).caught(test)
+    assert torch.equal(plain.features, originals.features), "the same images without the trigger"
+    assert torch.equal(plain.labels, triggered.labels)
 
 
 def test_no_test_image_of_the_class_is_no_crash() -> None:

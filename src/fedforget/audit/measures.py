@@ -3,6 +3,7 @@
 test_acc       accuracy on test data                     retained_acc   accuracy on everybody's D'
 bd_acc         share of R still predicted as the label it was trained on (BD Acc; for a clean target, its accuracy)
 bd_acc_test    the same on triggered test images: does the backdoor still open?
+bd_acc_plain   the same on those test images without the trigger: how many get that label for other reasons
 true_acc       share of R predicted as the class it really is
 target_loss    mean cross entropy on R against the trained label
 target_class_test_acc    accuracy on unseen test images of the target's class"""
@@ -35,6 +36,7 @@ class Measures:
     test_acc: float | None
     bd_acc: float | None
     bd_acc_test: float | None
+    bd_acc_plain: float | None
     true_acc: float | None
     target_loss: float | None
     retained_acc: float | None
@@ -62,10 +64,12 @@ def measure(
     with thread_count(threads):
         model.load_state_dict(dict(state))
         on_test = evaluate(model, test, federation.normalisation, federation.classes, federation.device)
-        triggered = None
+        triggered = plain = None
         if backdoor is not None:
-            stamped = backdoor.triggered_test(test)
-            triggered = evaluate(model, stamped, federation.normalisation, federation.classes, federation.device)
+            triggered, plain = (
+                evaluate(model, caught, federation.normalisation, federation.classes, federation.device)
+                for caught in (backdoor.triggered_test(test), backdoor.caught(test))
+            )
     if about_features(requests):  # the samples stay: what the model says of them is no memory, its sensitivity is
         nothing = (0,) * federation.classes
         target = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
@@ -74,9 +78,8 @@ def measure(
     return Measures(
         test_acc=on_test.accuracy,
         bd_acc=share_as_trained(target),
-        bd_acc_test=None
-        if triggered is None or not triggered.count
-        else 100.0 * triggered.as_trained / triggered.count,
+        bd_acc_test=None if triggered is None else share_as_trained(triggered),
+        bd_acc_plain=None if plain is None else share_as_trained(plain),
         true_acc=share_as_true(target),
         target_loss=target.mean_loss,
         retained_acc=retained.accuracy,

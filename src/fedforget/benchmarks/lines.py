@@ -38,6 +38,8 @@ def _found(results: Results) -> Iterator[tuple[str, float, float, bool]]:
         where = f"{request['dataset']}, {request['run']['device']}"
         if request["run"]["device"] == "cuda":
             yield f"{where}: seconds of a whole request, warm", median(seconds["request"]), 1.0, False
+            spent = request["gradient_evaluations"]
+            yield f"{where}: gradient evaluations, Retrain / request", spent["retrain"] / spent["request"], 150.0, True
         else:
             yield f"{where}: Retrain / request", ratio(seconds["retrain"], seconds["request"]), 40.0, True
             if AHEAD in seconds:

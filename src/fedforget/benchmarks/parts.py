@@ -21,19 +21,20 @@ from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import Forgetting, forget
 from fedforget.methods.fedaf.ahead import sketch_ahead
-from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.settings import QUICK
 from fedforget.params import state_of, weight_count
 
 AHEAD = "request, sketch ahead"
 SHORT = 3
 """So often in a turn is a request timed, which is short beside Retrain."""
+REQUEST = "fedaf:quick"
 COMPARED = {"retrain": "retrain", "sga": "sga", "sga plain": "sga:plain", "fedquit": "fedquit"}
 """What a request is held against, with the method and preset of each."""
 
 
 def request(run: Run) -> dict[str, Any]:
-    """A whole request against other methods and against one epoch over the target: MNIST on a CPU, CIFAR-10 on a GPU,
-    one class of a client."""
+    """A whole request, the preset `quick`, against other methods and against one epoch over the target: MNIST on a CPU,
+    CIFAR-10 on a GPU, one class of a client."""
     world = TrainedWorld.make("cifar10" if run.cuda else "mnist", run.device, run.threads, run.quick)
     federation, schedule = world.federation, world.schedule
     run.say("training the model that forgets")
@@ -43,21 +44,22 @@ def request(run: Run) -> dict[str, Any]:
         seed=0, threads=run.threads, round=0, share=target / own, batch_size=schedule.batch_size, purpose="bench"
     )
 
-    ahead = replace(RECOMMENDED, sketch_ahead=True)
+    ahead = replace(QUICK, sketch_ahead=True)
 
-    def forgetting(method: str = "fedaf", **settings: Any) -> Work:
+    def forgetting(method: str = REQUEST, **settings: Any) -> Work:
         name, _, preset = method.partition(":")
         return Work(lambda: forget(federation, state, world.request, schedule, name, preset or None, **settings))
 
     works = {
         "epoch": Work(lambda: list(federation.ask(epoch, state, [ASKING_CLIENT]))),
         "request": forgetting(),
-        AHEAD: Work(
-            lambda: forget(federation, state, world.request, schedule, sketch_ahead=True),
+        AHEAD: replace(
+            forgetting(sketch_ahead=True),
             before=lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT]),
         ),
         "sketch ahead": Work(lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT])),
         **{f"request, s = {s}": forgetting(sketch_rows=s) for s in (50, 200)},
+        "request, recommended": forgetting("fedaf:recommended"),
         **{name: forgetting(method) for name, method in COMPARED.items()},
     }
     works = {name: work if name in COMPARED else replace(work, times=SHORT) for name, work in works.items()}
@@ -78,7 +80,7 @@ def request(run: Run) -> dict[str, Any]:
         torch.save({name: tensor.cpu() for name, tensor in state.items()}, model)
         run.say("the first request of a new process")
         spec = {"configuration": world.configuration, "device": run.device, "threads": run.threads,
-                "quick": run.quick, "model": str(model)}  # fmt: skip
+                "quick": run.quick, "model": str(model), "method": REQUEST}  # fmt: skip
         cold = [alone("cold_request", spec)["seconds"] for _ in range(run.repeats)]
     return {
         "dataset": "noise" if run.quick else world.configuration, "parameters": weight_count(federation.model),

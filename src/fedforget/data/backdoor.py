@@ -110,12 +110,16 @@ class Backdoor:
         return Samples(features, labels, samples.true_labels, samples.ids)
 
     def triggered_test(self, test: Samples) -> Samples:
-        """Test images that the backdoor would catch, stamped and relabelled: those of the target's class where it has
-        one, never those of the flipped class."""
+        """The test images that the backdoor would catch, stamped and relabelled."""
+        return self.caught(test.with_features(self.trigger.stamp(test.features)))
+
+    def caught(self, test: Samples) -> Samples:
+        """The test images that the backdoor would catch, relabelled but as they are: those of the target's class where
+        it has one, never those of the flipped class."""
         mask = test.true_labels != self.flipped_label
         if self.request.kind == "class":
             mask &= test.true_labels == self.request.label
-        chosen = test.with_features(self.trigger.stamp(test.features)).select(mask)
+        chosen = test.select(mask)
         return replace(chosen, labels=torch.full_like(chosen.labels, self.flipped_label))
 
     def to_json(self) -> dict[str, Any]:

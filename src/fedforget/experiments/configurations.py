@@ -172,6 +172,10 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             _CIFAR10, name="groupnorm", model="resnet10-gn",
             reasons={**_CIFAR10.reasons, "network": "a second architecture: GroupNorm in place of BatchNorm"},
         ),
+        "transformer": replace(
+            _CIFAR10, name="transformer", model="vit-20m",
+            reasons={**_CIFAR10.reasons, "network": "past the paper: a vision transformer of 21 million weights"},
+        ),
         "small": replace(
             _CIFAR10, name="small", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000),
             quick_samples=(400, 200), overrides={},

@@ -32,6 +32,7 @@ from fedforget.params import State
 
 QUICK_ROUNDS = (1, 3)
 DEFAULT_TARGETS = ("class", "clean-class", "clean-samples", "clean-client")
+KEPT = ("bd_acc", "bd_acc_test", "bd_acc_plain", "true_acc", "target_loss", "test_acc")
 FIGURES = {"bd_acc": "BD Acc", "memory_gap": "memory gap", "auc": "membership AUC", "test_acc": "Test Acc"}
 
 
@@ -65,7 +66,10 @@ def curve(
             attacked = attack_membership(
                 scenario.federation, state, scenario.requests, keep=False, seed=schedule.seed, threads=schedule.threads
             )
-            own = {name: measured[name] for name in ("bd_acc", "true_acc", "target_loss", "test_acc")}
+            own = {
+                name: measured[name]
+                for name in ("bd_acc", "bd_acc_test", "bd_acc_plain", "true_acc", "target_loss", "test_acc")
+            }
             found[str(done)] = own | beside_unseen(attacked)
     return found
 

@@ -31,6 +31,7 @@ from fedforget.methods.fedaf.settings import (
     CONVENTIONAL_REPLACING,
     LASTING,
     PAPER,
+    QUICK,
     RECOMMENDED,
     THOROUGH,
     WITHOUT_DATA,
@@ -69,6 +70,7 @@ METHODS: dict[str, Method] = {
         forget_with_fedaf,
         {
             "recommended": RECOMMENDED,
+            "quick": QUICK,
             "lasting": LASTING,
             "thorough": THOROUGH,
             "without-data": WITHOUT_DATA,

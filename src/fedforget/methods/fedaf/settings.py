@@ -23,13 +23,19 @@ BY_SIZE: dict[str, tuple[Any, Any]] = {
     "reminder_guard": (False, True),
 }
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
+SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
+    "sketch_samples": (1000, 1000),
+    "recovery_share": (0.01, 0.028),
+    "recovery_lr": (0.018, 0.006),
+}
+"""What `short` means: the preset `quick` (docs/decisions/quick.md)."""
 
 
 @dataclass(frozen=True)
 class FedAFSettings:
     """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
 
-    `auto` depends on the size of the network: `for_network` puts a number in its place."""
+    `auto` and `short` depend on the size of the network: `for_network` puts a number in their place."""
 
     target_data: Literal["samples", "statistics"] = "samples"
     """What stands for R: its samples, or what the client kept of a class in embedding space (`without_data.py`)."""
@@ -55,7 +61,7 @@ class FedAFSettings:
     """D' or, in the paper, D_k: which protects the target too."""
     sketch_scope: Literal["auto", "client", "federation"] = "auto"
     """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
-    sketch_samples: int | Literal["auto"] | None = "auto"
+    sketch_samples: int | Literal["auto", "short"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: float32, or what fits into memory (`planning.py`)."""
@@ -85,14 +91,14 @@ class FedAFSettings:
 
     aggregation: Literal["replace", "scaled", "average-idle", "average-training"] = "replace"
     recovery_rounds: int = 1
-    recovery_share: float | Literal["auto"] = "auto"
+    recovery_share: float | Literal["auto", "short"] = "auto"
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
     recovery_min_samples: int = 256
     """But no fewer than so many of a client's samples, where it has them: a few batches, else little is recovered."""
     recovery_clients: int = 10
     """In a larger federation so many random clients recover (or remind) for all, or more of them, until that many times
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
-    recovery_lr: float | Literal["auto"] = "auto"
+    recovery_lr: float | Literal["auto", "short"] = "auto"
     recovery_momentum: float = 0.9
     recovery_batch_size: int = 64
     recovery_guard: bool = True
@@ -106,9 +112,15 @@ class FedAFSettings:
     """How long the weights are rebuilt, as a part of the training they once took."""
 
     def for_network(self, weights: int) -> FedAFSettings:
-        """The same settings with a number wherever `auto` stands, for a network of so many trainable weights."""
+        """The same settings with a number wherever a word stands, for a network of so many trainable weights."""
         large = int(weights >= LARGE_NETWORK)
-        return replace(self, **{name: pair[large] for name, pair in BY_SIZE.items() if getattr(self, name) == "auto"})
+        meant = {
+            name: pair[large]
+            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE))
+            for name, pair in table.items()
+            if getattr(self, name) == word
+        }
+        return replace(self, **meant)
 
     @property
     def sketch(self) -> tuple[object, ...]:
@@ -187,7 +199,7 @@ class FedAFSettings:
             )
         if self.shrink < 1 and not self.rebuilding:
             raise InputError("FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above 0 as well.")
-        if self.recovery_share != "auto" and not 0 < float(self.recovery_share) <= 1:
+        if not isinstance(self.recovery_share, str) and not 0 < float(self.recovery_share) <= 1:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )
@@ -201,13 +213,21 @@ def _hints() -> dict[str, Any]:
 
 RECOMMENDED = FedAFSettings()
 
-LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.033)
+QUICK = replace(
+    RECOMMENDED, sketch_samples="short", recovery_share="short", recovery_lr="short", recovery_min_samples=150
+)
+"""The same with fewer gradient evaluations: docs/decisions/quick.md."""
+LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
 WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed")
 """For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
-    "quick": ("recommended", "the target is gone from this model; later training rounds may bring part of it back"),
+    "quick": (
+        "quick",
+        "the target is gone from this model, at the least cost; later training may bring part of it back",
+    ),
+    "recommended": ("recommended", "the target is gone from this model; later training may bring part of it back"),
     "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
     "thorough": (
         "thorough",
