@@ -51,7 +51,7 @@ def cold_request(spec: Spec) -> dict[str, Any]:
     """The first request that a process serves, and the two after it. Reading data and model is not part of it."""
     torch.set_num_threads(spec["threads"])
     world = TrainedWorld.make(spec["configuration"], spec["device"], spec["threads"], spec["quick"])
-    state = torch.load(Path(spec["model"]), weights_only=True)
+    state = torch.load(Path(spec["model"]), weights_only=True, map_location=spec["device"])
     method, _, preset = spec["method"].partition(":")
     served = (forget(world.federation, state, world.request, world.schedule, method, preset) for _ in range(3))
     return {"seconds": [result.cost.total_seconds for result in served]}

@@ -173,7 +173,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             reasons={**_CIFAR10.reasons, "network": "a second architecture: GroupNorm in place of BatchNorm"},
         ),
         "transformer": replace(
-            _CIFAR10, name="transformer", model="vit-20m",
+            _CIFAR10, name="transformer", model="vit-20m", decay=0.1,
             reasons={**_CIFAR10.reasons, "network": "past the paper: a vision transformer of 21 million weights"},
         ),
         "small": replace(

@@ -127,7 +127,7 @@ class Forget(Task):
 
     def _batches(self, n: int, client: Client) -> list[Tensor]:
         """Which of the target's samples each step takes, in the order of the steps."""
-        steps = max(self.settings.min_steps, self.settings.epochs * -(-n // self.settings.batch_size))
+        steps = max(self.settings.min_steps, int(self.settings.epochs) * -(-n // self.settings.batch_size))
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         batches: list[Tensor] = []
         while len(batches) < steps:

@@ -25,17 +25,20 @@ BY_SIZE: dict[str, tuple[Any, Any]] = {
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
 SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "sketch_samples": (1000, 1000),
-    "recovery_share": (0.01, 0.028),
-    "recovery_lr": (0.018, 0.006),
+    "recovery_share": (0.01, 0.027),
+    "recovery_lr": (0.018, 0.003),
+    "recovery_batch_size": (64, 32),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""
+HEAD_BY_SIZE: dict[str, tuple[Any, Any]] = {"step_length": (0.15, 1.0), "epochs": (1, 2)}
+"""What `head` means, where the head alone moves: the preset `without-data` (docs/decisions/without-data.md)."""
 
 
 @dataclass(frozen=True)
 class FedAFSettings:
     """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
 
-    `auto` and `short` depend on the size of the network: `for_network` puts a number in their place."""
+    `auto`, `short` and `head` depend on the size of the network: `for_network` puts a number in their place."""
 
     target_data: Literal["samples", "statistics"] = "samples"
     """What stands for R: its samples, or what the client kept of a class in embedding space (`without_data.py`)."""
@@ -75,14 +78,14 @@ class FedAFSettings:
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
-    epochs: int = 1
+    epochs: int | Literal["head"] = 1
     """EWC epochs: passes over the target."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
     lr: float | None = None
     """None: a step along one sample's gradient moves the weights by `step_length`, whatever the network: lr =
     step_length / sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
-    step_length: float | Literal["auto"] = "auto"
+    step_length: float | Literal["auto", "head"] = "auto"
     momentum: float = 0.0
     batch_size: int = 64
     stop_below: float | None = 0.005
@@ -100,7 +103,7 @@ class FedAFSettings:
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
     recovery_lr: float | Literal["auto", "short"] = "auto"
     recovery_momentum: float = 0.9
-    recovery_batch_size: int = 64
+    recovery_batch_size: int | Literal["short"] = 64
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
     reminder_guard: bool | Literal["auto"] = "auto"
@@ -116,7 +119,7 @@ class FedAFSettings:
         large = int(weights >= LARGE_NETWORK)
         meant = {
             name: pair[large]
-            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE))
+            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE), ("head", HEAD_BY_SIZE))
             for name, pair in table.items()
             if getattr(self, name) == word
         }
@@ -190,7 +193,7 @@ class FedAFSettings:
             raise InputError(
                 "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
             )
-        if self.epochs + self.min_steps == 0:
+        if self.epochs == self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if self.shrink > 1 or self.rebuilding > 1:
             raise InputError(
@@ -214,13 +217,18 @@ def _hints() -> dict[str, Any]:
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED, sketch_samples="short", recovery_share="short", recovery_lr="short", recovery_min_samples=150
+    RECOMMENDED,
+    sketch_samples="short",
+    recovery_share="short",
+    recovery_lr="short",
+    recovery_batch_size="short",
+    recovery_min_samples=150,
 )
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
-WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed")
+WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", step_length="head", epochs="head")
 """For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
     "quick": (

@@ -127,8 +127,10 @@ class ForgetFromStatistics(Forget):
         retained, sketch = self._retained(state, client, name)
         target = self._drawn(statistics, client)
         head = copy.deepcopy(model.get_submodule(name))
+        embedded = _together(retained, target)
+        embedded = embedded.with_features(embedded.features.to(client.device))
         inner = Client(
-            client.index, _together(retained, target), head, Normalisation(), client.classes, client.device
+            client.index, embedded, head, Normalisation(), client.classes, client.device
         )  # fmt: skip
         own = replace(self.settings, first_moved=None)
         plain = Forget(seed=self.seed, threads=self.threads, requests=self.requests, settings=own)
