@@ -65,6 +65,11 @@ def serve(world: LocalFederation, before: State, request: ErasureRequest = CLASS
     return forget(world, before, request, SCHEDULE, "fedaf", **{**MASKED, **more})
 
 
+def seed_of(client: int, *requests: ErasureRequest, seed: int = SCHEDULE.seed) -> int:
+    task = BuildMaskedSketch(seed=seed, threads=1, requests=requests, settings=FedAFSettings())
+    return masked_sketch_seed(task, client)
+
+
 def plain_sketches(world: Asked, before: State, request: ErasureRequest = CLASS) -> dict[int, Tensor]:
     """J^_k of every client that has something left, in the open."""
     world.model.load_state_dict(before)
@@ -73,9 +78,7 @@ def plain_sketches(world: Asked, before: State, request: ErasureRequest = CLASS)
         client = world.client(k)
         samples = client.retained([request])
         if len(samples):
-            made[k] = build_sketch(
-                world.model, samples, client.inputs, rows=ROWS, seed=masked_sketch_seed(SCHEDULE.seed, k)
-            ).rows
+            made[k] = build_sketch(world.model, samples, client.inputs, rows=ROWS, seed=seed_of(k, request)).rows
     return made
 
 
@@ -121,7 +124,7 @@ def test_it_is_a_sketch_of_the_union_even_where_clients_number_their_samples_ali
             sketch.index_add_(0, hash_buckets(ids, 5, seed), hash_signs(ids, seed)[:, None] * rows)
         return float((sketch @ theta).square().sum())
 
-    ours = [estimate([masked_sketch_seed(seed, k) for k in (0, 1, 2)]) for seed in range(600)]
+    ours = [estimate([seed_of(k, CLASS, seed=seed) for k in (0, 1, 2)]) for seed in range(600)]
     shared = [estimate([seed] * 3) for seed in range(600)]
     assert abs(np.mean(ours) - exact) < 4 * np.std(ours) / 600**0.5
     assert np.mean(shared) == pytest.approx(3 * exact, rel=0.1)
@@ -151,6 +154,26 @@ def test_the_server_sees_keys_counts_and_noise():
         silent = (own == 0).numpy()
         assert silent.any(), "a dead unit's gradients are zeros"
         assert len(seen.flatten()[silent].unique()) == silent.sum(), "which are not to be seen"
+
+
+def test_two_sums_at_one_model_do_not_differ_by_what_was_withdrawn_between_them():
+    """Same model, same seed, all samples: with the same hashes the difference would be the second target's sketch."""
+    world, before = make()
+    sums = []
+    for served in ((), (CLASS,)):
+        world.log.clear()
+        request = ErasureRequest.of_class(1, 2) if served else CLASS
+        forget(world, before, request, SCHEDULE, "fedaf", served=served, **MASKED)
+        sums.append(merged(world))
+    client = world.client(1)
+    world.model.load_state_dict(before)
+    for requests in ((CLASS,), (CLASS, ErasureRequest.of_class(1, 2))):
+        target = build_sketch(
+            world.model, client.target([ErasureRequest.of_class(1, 2)]), client.inputs, rows=ROWS,
+            seed=seed_of(1, *requests),
+        ).rows  # fmt: skip
+        left = (sums[0] - sums[1] - target).norm() / (sums[0] - sums[1]).norm()
+        assert float(left) > 0.5
 
 
 def test_no_row_has_fewer_samples_than_rows_that_leave_a_client_must():

@@ -5,12 +5,16 @@
        J^ = sum over k of J^_k                    the sketch of the union, whose samples are the pairs (client, id)
 
 Every client sketches into all s rows. Blocks of rows, as without masks, would be no use: the sum would hold each
-client's own block, unmasked. The hashes are seeded by client, for everybody to know: ids are unique within a client
-only, and with one seed for all, samples with the same id would share their sign, and their products would not cancel on
-average."""
+client's own block, unmasked. The hashes are everybody's to know, but their seed depends on
+
+    the client           ids are unique within a client only; with one seed for all, samples with the same id would
+                         share their sign, and their products would not cancel on average
+    what is withdrawn    else two sums at one model would differ by the sketch of what was withdrawn between them, and
+                         the server, which has both, would see it"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -25,7 +29,7 @@ from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.fedaf.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, sketch_at_client, sketch_pool
+from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, Sketching, sketch_at_client, sketch_pool
 from fedforget.params import State, weight_count
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
@@ -81,7 +85,7 @@ class BuildMaskedSketch(Task):
         client.load({name: tensor for name, tensor in state.items() if not name.startswith(PUBLIC_KEY)})
         with only_from(client.model, self.settings.first_moved):
             plan_sketch(client.model, int(self.settings.sketch_rows), torch.int64, torch.device("cpu"))
-            sketch = sketch_at_client(client, self, masked_sketch_seed(self.seed, client.index))
+            sketch = sketch_at_client(client, self, masked_sketch_seed(self, client.index))
         return Reply(
             client.index,
             tensors={SKETCH_KEY: masked(sketch.rows, secret, client.index, keys)},
@@ -91,9 +95,10 @@ class BuildMaskedSketch(Task):
         )
 
 
-def masked_sketch_seed(seed: int, client: int) -> int:
-    """The hashes' seed of one client in the run `seed`."""
-    return derive_seed(seed, "sketch", "client", client)
+def masked_sketch_seed(task: Sketching, client: int) -> int:
+    """The seed of one client's hashes."""
+    withdrawn = json.dumps([request.to_json() for request in (*task.served, *task.requests)])
+    return derive_seed(task.seed, "sketch", "without", withdrawn, "client", client)
 
 
 def masked_sketch(
