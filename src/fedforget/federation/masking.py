@@ -80,7 +80,7 @@ def public_key(secret: bytes) -> bytes:
 def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, bytes]) -> Tensor:
     """y_k of the matrix x_k = `rows`, for client `own` among the clients of `public_keys`, itself included; row by row,
     so that beside the result there is never more than a row."""
-    largest = float(rows.abs().max())
+    largest = max(abs(float(end)) for end in torch.aminmax(rows))
     if not math.isfinite(largest):
         raise DivergedError(f"The masked sum at client {own}", f"an entry is {largest}.")
     if largest >= 2.0**RANGE_BITS:
