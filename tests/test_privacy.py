@@ -33,6 +33,7 @@ from fedforget.methods.cdp import MeasureActivity
 from fedforget.methods.fedaf.ahead import PrepareSketch, sketch_ahead
 from fedforget.methods.fedaf.features import ReadFeatures
 from fedforget.methods.fedaf.forgetting import Forget
+from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.fedaf.without_data import ForgetFromStatistics, KeepStatistics, keep_statistics
@@ -53,7 +54,7 @@ NUMBERS = 60
 
 
 MODELS = {Train, TrainSecondOrder, Forget, ForgetFromStatistics, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
-          Climb, Distil, MeanGradient, ReadFeatures}  # fmt: skip
+          Climb, Distil, MeanGradient, ReadFeatures, OfferKey, BuildMaskedSketch}  # fmt: skip
 """The tasks whose replies hold tensors."""
 TASKS = MODELS | {
     CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe, PrepareSketch, KeepStatistics,
@@ -194,6 +195,7 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         for aggregation in ("scaled", "average-idle", "average-training"):
             forget(federation, before, request, schedule, "fedaf", aggregation=aggregation)
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")
+        forget(federation, before, request, schedule, "fedaf", sketch_scope="federation", sketch_masked=True)
         sketch_ahead(federation, before, schedule, FedAFSettings(sketch_ahead=True))
         forget(federation, before, request, schedule, "fedaf", sketch_ahead=True)
         keep_statistics(federation, before, schedule)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,18 +35,21 @@ class Tapped(LocalFederation):
         return self.__dict__.setdefault("_log", [])
 
 
+World = TypeVar("World", bound=Tapped)
+
+
 def network(normalised: bool = False) -> nn.Module:
     middle = [nn.BatchNorm1d(10)] if normalised else []
     return xavier_initialise(nn.Sequential(nn.Linear(6, 10), *middle, nn.ReLU(), nn.Linear(10, 3)), 0)
 
 
-def federation(sizes: tuple[int, ...] = SIZES, normalised: bool = False) -> Tapped:
+def federation(sizes: tuple[int, ...] = SIZES, normalised: bool = False, kind: Callable[..., World] = Tapped) -> World:
     generator = torch.Generator().manual_seed(1)
     labels = torch.arange(sum(sizes)) % 3
     features = torch.randn(sum(sizes), 6, generator=generator) + 2 * torch.nn.functional.one_hot(labels, 6)
     data = from_arrays(features, labels, features[:9], labels[:9])
     parts = list(torch.arange(sum(sizes)).split(list(sizes)))
-    return Tapped(data, parts, network(normalised))
+    return kind(data, parts, network(normalised))
 
 
 def trained(normalised: bool = False, interval: int = 2) -> tuple[Tapped, State, MemoryHistory]:

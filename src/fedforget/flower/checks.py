@@ -10,16 +10,18 @@ from torch import Tensor, nn
 
 from fedforget.errors import DivergedError
 from fedforget.federation.client import Client
+from fedforget.federation.masking import KEY_BYTES
 from fedforget.federation.tasks import CheckRequests, CountSamples, Reply, Task, Train, Withdraw
 from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
+from fedforget.methods.fedaf.masked_sketch import PUBLIC_KEY, BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.pgd import Climb
 from fedforget.methods.sga import FISHER_KEY, Ascend
 from fedforget.params import first_non_finite, weight_count
 
-WITHOUT_MODEL = (CheckRequests, CountSamples, Withdraw)
+WITHOUT_MODEL = (CheckRequests, CountSamples, Withdraw, OfferKey)
 """The tasks that come without a model."""
 RETURN_A_MODEL = (Train, Forget, Ascend, Distil, Climb)
 """The tasks whose reply, where it holds tensors, is a whole model."""
@@ -57,6 +59,8 @@ def _extra(task: Task, name: str, tensor: Tensor, own: Mapping[str, Tensor], wei
     """What a tensor beside the model must look like; None where there can be none of this name."""
     if isinstance(task, Ascend) and name == FISHER_KEY:
         return f"float32[{weights}]"
+    if isinstance(task, BuildMaskedSketch) and name.startswith(PUBLIC_KEY):
+        return f"uint8[{KEY_BYTES}]" if name.removeprefix(PUBLIC_KEY).isdecimal() else None
     if not isinstance(task, Forget):
         return None
     if name.startswith(TEACHER_KEY) and name.removeprefix(TEACHER_KEY) in own:

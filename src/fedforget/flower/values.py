@@ -33,6 +33,7 @@ from fedforget.methods.cdp import MeasureActivity
 from fedforget.methods.fedaf.ahead import AheadSketch, PrepareSketch
 from fedforget.methods.fedaf.features import ReadFeatures
 from fedforget.methods.fedaf.forgetting import Forget
+from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import BuildSketch
@@ -48,7 +49,7 @@ from fedforget.requests import ErasureRequest
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, PrepareSketch, TrainSecondOrder, Ascend,
     MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
-    KeepStatistics, ForgetFromStatistics, MeasureSensitivity, ReadFeatures,
+    KeepStatistics, ForgetFromStatistics, MeasureSensitivity, ReadFeatures, OfferKey, BuildMaskedSketch,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 

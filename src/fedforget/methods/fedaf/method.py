@@ -23,10 +23,12 @@ from torch import Tensor
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.cost import Meter
 from fedforget.federation.local import TargetSize
+from fedforget.federation.masking import check_masking
 from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.features import check_preset, forget_features
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
+from fedforget.methods.fedaf.masked_sketch import masked_sketch
 from fedforget.methods.fedaf.planning import fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
@@ -59,6 +61,8 @@ def forget_with_fedaf(
         with only_from(federation.model, settings.first_moved):
             plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
         federation.notes += [gave_way] if gave_way else []
+    if settings.sketch_masked and any(_takes_everybodys(settings, request.client, sizes) for request in requests):
+        check_masking(len(participants(federation, (*served, *requests))))
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)
@@ -176,6 +180,8 @@ def federation_sketch(
 
     Rows and samples are the whole federation's budget: each client sketches its part of the samples into its part of
     the rows. With more clients than rows several share a row, where their signed gradients add up."""
+    if settings.sketch_masked:
+        return masked_sketch(federation, state, requests, served, settings, schedule)
     clients = participants(federation, (*served, *requests))
     rows, samples = int(settings.sketch_rows), settings.sketch_samples
     part = replace(

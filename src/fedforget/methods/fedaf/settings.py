@@ -64,6 +64,9 @@ class FedAFSettings:
     """D' or, in the paper, D_k: which protects the target too."""
     sketch_scope: Literal["auto", "client", "federation"] = "auto"
     """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
+    sketch_masked: bool = False
+    """Everybody's sketch comes under masks that cancel in the sum, the only thing the server then sees: see
+    `masked_sketch.py`. It takes three clients or more, and s rows of 8-byte numbers from each of them."""
     sketch_samples: int | Literal["auto", "short"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -188,6 +191,11 @@ class FedAFSettings:
             raise InputError(
                 "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
                 "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
+            )
+        if self.sketch_masked and (self.preserver != "sketch" or self.sketch_scope == "client"):
+            raise InputError(
+                "FedAF setting 'sketch_masked' is about everybody's sketch; it needs the preserver 'sketch' and the "
+                "sketch_scope 'federation' or 'auto'."
             )
         if self.sketch_ahead and (self.preserver != "sketch" or self.sketch_data != "retained"):
             raise InputError(

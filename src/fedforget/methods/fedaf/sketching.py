@@ -86,8 +86,9 @@ def sketch_samples(client: Client, task: Sketching) -> Samples:
     return pool
 
 
-def sketch_at_client(client: Client, task: Sketching) -> Sketch:
-    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now."""
+def sketch_at_client(client: Client, task: Sketching, seed: int | None = None) -> Sketch:
+    """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now. `seed`: that of the
+    hashes, if not the one that all clients share."""
     settings = task.settings
     samples = sketch_samples(client, task)
     rows = int(settings.sketch_rows)
@@ -95,7 +96,7 @@ def sketch_at_client(client: Client, task: Sketching) -> Sketch:
         # These rows leave the client, and a row over one sample would be that sample's gradient.
         rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
     plan_sketch(client.model, rows, settings.dtype, client.device)
-    seed = derive_seed(task.seed, "sketch")
+    seed = derive_seed(task.seed, "sketch") if seed is None else seed
     if settings.preserver == "pca":
         return principal_rows(
             client.model, samples, client.inputs,
