@@ -32,8 +32,15 @@ from fedforget.params import State
 
 QUICK_ROUNDS = (1, 3)
 DEFAULT_TARGETS = ("class", "clean-class", "clean-samples", "clean-client")
-KEPT = ("bd_acc", "bd_acc_test", "bd_acc_plain", "true_acc", "target_loss", "test_acc")
-FIGURES = {"bd_acc": "BD Acc", "memory_gap": "memory gap", "auc": "membership AUC", "test_acc": "Test Acc"}
+PLAIN = "bd_acc_plain"
+KEPT = ("bd_acc", "bd_acc_test", PLAIN, "true_acc", "target_loss", "test_acc")
+FIGURES = {
+    "bd_acc": "BD Acc",
+    PLAIN: "That label on unseen images without the trigger",
+    "memory_gap": "memory gap",
+    "auc": "membership AUC",
+    "test_acc": "Test Acc",
+}
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -78,6 +85,8 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
     for target, own in by_setting(rows).items():
         found += [_curves(target, figure, own) for figure in shown_for(target)]
+        if any(value is not None for done in _rounds(own) for value in _values(own, done, PLAIN)):
+            found.append(_curves(target, PLAIN, own))
         found.append(_prices(target, own))
     return found
 
@@ -91,7 +100,7 @@ def _rounds(rows: Sequence[Row]) -> list[str]:
 
 
 def _values(rows: Sequence[Row], done: str, figure: str) -> list[float | None]:
-    return [row["later"][done][figure] for row in rows if done in (row.get("later") or {})]
+    return [row["later"][done].get(figure) for row in rows if done in (row.get("later") or {})]
 
 
 def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:

@@ -248,7 +248,9 @@ def forget(
         extra["history"] = history
         meter.cost.stored_bytes = history.bytes
     with meter.measured():
-        forgotten, curves = METHODS[method].run(meter, copy_state(state), asked, settings, schedule, served, **extra)
+        forgotten, curves = METHODS[method].run(
+            meter, copy_state(state, federation.device), asked, settings, schedule, served, **extra
+        )
     broken = first_non_finite(forgotten)
     if broken is not None:
         raise DivergedError(
