@@ -174,8 +174,8 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
         ),
         "transformer": replace(
             _CIFAR10, name="transformer", model="vit-20m", decay=0.1,
-            reasons={"all": "past the paper: a vision transformer of 21 million weights; its learning rate falls, since "
-                            "at a constant one two trainings differ by 5 points of test accuracy"},
+            reasons={"all": "past the paper: a vision transformer of 21 million weights; its learning rate falls: "
+                            "at a constant one, two trainings differ by 5 points of test accuracy"},
         ),
         "small": replace(
             _CIFAR10, name="small", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000),
