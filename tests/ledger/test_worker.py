@@ -13,10 +13,12 @@ from shutil import copytree
 
 import pytest
 from ledger_worlds import Ticking
+from typer.testing import CliRunner
 from worker_worlds import CONFIG, Meddling, Office, failing, samples_of
 
 from fedforget.audit.evidence import read_evidence
 from fedforget.audit.feature_sensitivity import measure_sensitivity
+from fedforget.cli import app
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
@@ -245,8 +247,14 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     told = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
     assert told["request"]["describes"] == "the 4x4 patch at 2,2 of client 0"
     assert told["request"]["target"] == PATCH.to_json()
-    findings = {finding["name"]: finding for finding in told["measured"]["verdict"]["findings"]}
-    assert findings[names[0]]["value"] == readings[names[0]]["subject"]["value"]
+    heard_by_certificate = told["measured"]["verdict"]["sensitivity"]
+    assert [*heard_by_certificate] == names
+    assert heard_by_certificate[names[0]]["value"] == readings[names[0]]["subject"]["value"]
+    assert heard_by_certificate[names[0]]["before"] == readings[names[0]]["before"]["value"]
+    paper = tmp_path / "certificate.json"
+    paper.write_text(certificate.content)
+    said = CliRunner().invoke(app, ["verify", str(paper), "--key", str(ledger.key_folder)], catch_exceptions=False)
+    assert f"The sensitivity to the feature: before {readings[names[0]]['before']['value']:.4f}, now" in said.stdout
 
 
 def test_after_a_feature_the_samples_are_there_to_be_forgotten(office: Office, tmp_path: Path):
