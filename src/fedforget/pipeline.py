@@ -155,9 +155,9 @@ def forget_run(
     the model that forgot; if another process is training it right now, the request is queued there (None)."""
     run = Run(folder)
     preset, settings = method_settings(method, preset, **overrides)
-    check_servable(method, settings, requests)
     federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
+    check_servable(method, settings, requests)
     check_history(method, run.history)
     gone = [request for request in requests if request in run.served]
     if gone:

@@ -234,11 +234,11 @@ def forget(
     Everything is checked before any work, and `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
-    check_servable(method, settings, asked)
     federation.check(asked)
     if served:
         federation.check((*served, *asked))
         check_targets(federation, asked, served)
+    check_servable(method, settings, asked)
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
