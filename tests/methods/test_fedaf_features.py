@@ -11,10 +11,11 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.features import ReadFeatures, derivatives, redrawn, share
+from fedforget.methods.fedaf.features import ReadFeatures, derivatives, reads_nothing_else, redrawn, share
 from fedforget.models import fresh_copy, xavier_initialise
 from fedforget.params import digest, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
 
 
 def column(client: int) -> ErasureRequest:
@@ -98,6 +99,45 @@ def test_what_a_linear_first_layer_reads_of_the_column_is_a_fresh_draw():
     assert not torch.allclose(state["0.weight"][:, 2], before["0.weight"][:, 2], atol=0.05)
     start = next(s for task, s, _ in world.log if isinstance(task, Train))["0.weight"][:, 2]
     assert torch.allclose(state["0.weight"][:, 2], start)
+
+
+@pytest.mark.parametrize("asking", [[0, 1, 2, 3], [1]])
+def test_behind_a_linear_first_layer_nothing_else_is_redrawn(asking: list[int]):
+    """All that was learnt of the column came through its weights; how much of them goes is in closed form again, since
+    J_j(x0) = 0 there: the askers' part of n_k E ||J_j(x)||^2."""
+    world, before, _ = trained()
+    forget(world, before, [column(k) for k in asking], SCHEDULE)
+    start = next(state for task, state, _ in world.log if isinstance(task, Train))
+    fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "fedaf", "fresh")))
+    task = ReadFeatures(seed=SCHEDULE.seed, threads=1, requests=tuple(column(k) for k in asking), samples=1000)
+    read = torch.stack([reply.tensors["read"] for reply in world.ask(task, before)])
+    place = dict(slices(trainable(world.model)))["0.weight"]
+    r = torch.zeros_like(before["0.weight"])
+    r[:, 2] = (read[asking].sum(dim=0) / read.sum(dim=0))[place].view_as(r)[:, 2].float()
+    assert torch.allclose(start["0.weight"], (1 - r) * before["0.weight"] + r * fresh["0.weight"], atol=1e-6)
+    assert all(torch.equal(start[name], before[name]) for name in before if name != "0.weight")
+
+
+def test_two_clients_withdraw_two_columns():
+    """Each column by its own asker's part."""
+    world, before, _ = trained()
+    forget(world, before, [ErasureRequest.of_feature(0, 2), ErasureRequest.of_feature(1, 4)], SCHEDULE)
+    start = next(state for task, state, _ in world.log if isinstance(task, Train))
+    moved = (start["0.weight"] - before["0.weight"]).abs().sum(dim=0) > 0
+    assert moved.tolist() == [False, False, True, False, True, False]
+
+
+def test_where_every_weight_reads_more_than_the_feature_all_are_redrawn_by_their_part():
+    """A kernel slides over the whole image."""
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3))
+    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    signs = torch.ones(6, 3)
+    rows, without = derivatives(model, x, signs), x.clone()
+    without[:, :, 2:6, 2:6] = 0.0
+    by_feature = (rows - derivatives(model, without, signs)).double().square().sum(dim=0)
+    assert by_feature.max() > 0
+    assert not reads_nothing_else(model, by_feature, rows.double().square().sum(dim=0)).any()
+    assert not reads_nothing_else(nn.Sequential(nn.LayerNorm(3)), torch.ones(6), torch.ones(6)).any()
 
 
 def test_a_class_and_a_feature_of_one_client_go_together():

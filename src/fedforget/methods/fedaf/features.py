@@ -8,12 +8,16 @@ Retrain's model is not deaf to a feature that it never saw: its weights that rea
 J_j(x) is the derivative of the logits by weight j, x0 is x with the feature blanked, theta0 a fresh draw. r_j is how
 much of what weight j does depends on the withdrawn feature: 1 for what reads nothing else, if everybody withdraws it;
 about n_k / n of that if one client does, since what the others' data supports is not its own to take; 0 where the
-feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2. Not in the paper,
-which knows no feature targets; docs/decisions/features.md says what else was tried."""
+feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2.
+
+Where weights of the first layer read nothing but the feature (a column of a linear layer), all that was learnt of it
+came through them: r_j = 0 for every other weight. Not in the paper, which knows no feature targets;
+docs/decisions/features.md says what else was tried."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +34,7 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.checks import finite
 from fedforget.methods.fedaf.rebuilding import train_on
 from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
 from fedforget.params import State, slices, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest, withdrawn_features
@@ -66,13 +71,16 @@ def forget_features(
             served=tuple(request for request in exclude if request not in features),
             samples=None if settings.sketch_samples is None else int(settings.sketch_samples),
         )  # fmt: skip
-        by_feature, read = torch.zeros(0), torch.zeros(0)
+        by_feature, read, gate = torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.bool)
         for reply in federation.ask(task, state, participants(federation, exclude)):
             for sent in [finite(reply, "FedAF")] if reply.tensors else []:
+                own = reads_nothing_else(federation.model, sent["by_feature"], sent["read"])
                 by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
                 read = sent["read"] + read if len(read) else sent["read"]
+                gate = own | gate if len(gate) else own
+        r = share(by_feature, read)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
-        current = redrawn(federation.model, state, share(by_feature, read), fresh)
+        current = redrawn(federation.model, state, r * gate if bool(gate.any()) else r, fresh)
     with federation.stage("rebuilding"):
         return train_on(federation, current, REBUILDING, settings, schedule, exclude, "without the feature")
 
@@ -80,6 +88,16 @@ def forget_features(
 def share(by_feature: Tensor, read: Tensor) -> Tensor:
     """r. A weight that does nothing at all keeps its value."""
     return torch.where(read > 0, by_feature / read.clamp(min=1e-300), torch.zeros_like(read)).clamp(max=1.0)
+
+
+def reads_nothing_else(model: nn.Module, by_feature: Tensor, read: Tensor) -> Tensor:
+    """Which weights of the first layer read the feature of one client alone: J_j(x0) = 0 for every sample, to the bit,
+    as in the column of a linear layer where the blank is 0. A kernel that slides over an image always reads more."""
+    gate = torch.zeros_like(read, dtype=torch.bool)
+    with suppress(InputError):  # a network without convolution or linear layer has no such weights
+        place = dict(slices(trainable(model))).get(first_kernel(model), slice(0, 0))
+        gate[place] = (read[place] > 0) & (by_feature[place] == read[place])
+    return gate
 
 
 def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
