@@ -11,7 +11,7 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.features import ReadFeatures, derivatives, reads_nothing_else, redrawn, share
+from fedforget.methods.fedaf.features import ReadFeatures, column_weights, derivatives, redrawn, share
 from fedforget.models import fresh_copy, xavier_initialise
 from fedforget.params import digest, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -127,17 +127,50 @@ def test_two_clients_withdraw_two_columns():
     assert moved.tolist() == [False, False, True, False, True, False]
 
 
-def test_where_every_weight_reads_more_than_the_feature_all_are_redrawn_by_their_part():
-    """A kernel slides over the whole image."""
-    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 3))
-    x = torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
-    signs = torch.ones(6, 3)
-    rows, without = derivatives(model, x, signs), x.clone()
-    without[:, :, 2:6, 2:6] = 0.0
-    by_feature = (rows - derivatives(model, without, signs)).double().square().sum(dim=0)
-    assert by_feature.max() > 0
-    assert not reads_nothing_else(model, by_feature, rows.double().square().sum(dim=0)).any()
-    assert not reads_nothing_else(nn.Sequential(nn.LayerNorm(3)), torch.ones(6), torch.ones(6)).any()
+class Beside(nn.Module):
+    """The input also goes around the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x + self.first(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("model", "feature"),
+    [
+        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)), (2,)),
+        (Beside(), (2,)),
+        (nn.Sequential(nn.LayerNorm(6)), (2,)),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), (2, 2, 4, 4)),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), (2,)),
+        (nn.Sequential(nn.Linear(6, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 3)), (2,)),
+        (nn.Sequential(nn.Linear(2, 3)), (2,)),
+    ],
+    ids=[
+        "something before it",
+        "a way around it",
+        "no layer",
+        "a patch",
+        "a kernel that slides",
+        "frozen",
+        "too narrow",
+    ],
+)
+def test_where_more_than_the_column_of_the_first_layer_reads_it_all_are_redrawn_by_their_part(
+    model: nn.Module, feature: tuple[int, ...]
+):
+    assert column_weights(model, state_of(model), [ErasureRequest.of_feature(0, feature)], 0) is None
+
+
+def test_the_columns_of_a_linear_first_layer_are_found():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
+    found = column_weights(model, state_of(model), [column(0), ErasureRequest.of_feature(1, 5)], 0)
+    assert found is not None
+    assert found[:24].view(4, 6).all(dim=0).tolist() == [False, False, True, False, False, True]
+    assert int(found.sum()) == 8
 
 
 def test_a_class_and_a_feature_of_one_client_go_together():

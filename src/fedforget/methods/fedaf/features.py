@@ -10,14 +10,13 @@ much of what weight j does depends on the withdrawn feature: 1 for what reads no
 about n_k / n of that if one client does, since what the others' data supports is not its own to take; 0 where the
 feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2.
 
-Where weights of the first layer read nothing but the feature (a column of a linear layer), all that was learnt of it
-came through them: r_j = 0 for every other weight. Not in the paper, which knows no feature targets;
+Where a column of a table is read by weights of its own (those of a linear first layer), all that was learnt of it came
+through them: r_j = 0 for every other weight. Not in the paper, which knows no feature targets;
 docs/decisions/features.md says what else was tried."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -71,16 +70,16 @@ def forget_features(
             served=tuple(request for request in exclude if request not in features),
             samples=None if settings.sketch_samples is None else int(settings.sketch_samples),
         )  # fmt: skip
-        by_feature, read, gate = torch.zeros(0), torch.zeros(0), torch.zeros(0, dtype=torch.bool)
+        by_feature, read = torch.zeros(0), torch.zeros(0)
         for reply in federation.ask(task, state, participants(federation, exclude)):
             for sent in [finite(reply, "FedAF")] if reply.tensors else []:
-                own = reads_nothing_else(federation.model, sent["by_feature"], sent["read"])
                 by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
                 read = sent["read"] + read if len(read) else sent["read"]
-                gate = own | gate if len(gate) else own
         r = share(by_feature, read)
+        columns = column_weights(federation.model, state, features, schedule.seed)
+        r = r if columns is None else r * columns.to(r.device)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
-        current = redrawn(federation.model, state, r * gate if bool(gate.any()) else r, fresh)
+        current = redrawn(federation.model, state, r, fresh)
     with federation.stage("rebuilding"):
         return train_on(federation, current, REBUILDING, settings, schedule, exclude, "without the feature")
 
@@ -90,14 +89,30 @@ def share(by_feature: Tensor, read: Tensor) -> Tensor:
     return torch.where(read > 0, by_feature / read.clamp(min=1e-300), torch.zeros_like(read)).clamp(max=1.0)
 
 
-def reads_nothing_else(model: nn.Module, by_feature: Tensor, read: Tensor) -> Tensor:
-    """Which weights of the first layer read the feature of one client alone: J_j(x0) = 0 for every sample, to the bit,
-    as in the column of a linear layer where the blank is 0. A kernel that slides over an image always reads more."""
-    gate = torch.zeros_like(read, dtype=torch.bool)
-    with suppress(InputError):  # a network without convolution or linear layer has no such weights
-        place = dict(slices(trainable(model))).get(first_kernel(model), slice(0, 0))
-        gate[place] = (read[place] > 0) & (by_feature[place] == read[place])
-    return gate
+def column_weights(model: nn.Module, state: State, requests: Sequence[ErasureRequest], seed: int) -> Tensor | None:
+    """Which weights read the withdrawn columns of a table, if those columns of a linear first layer are all that reads
+    them: with 0 there the network says the same, to the bit, whatever the columns hold. Else None."""
+    try:
+        name = first_kernel(model)
+        kernel, columns = (
+            trainable(model)[name],
+            sorted({column for request in requests for (column,) in [request.feature]}),
+        )
+        if kernel.dim() != 2 or columns[-1] >= kernel.shape[1]:
+            return None
+        deaf = {**state, name: state[name].index_fill(1, torch.tensor(columns, device=state[name].device), 0.0)}
+        x, other = torch.randn((2, 16, kernel.shape[1]), generator=derive_generator(seed, "features", "columns"))
+        other = torch.where(torch.isin(torch.arange(kernel.shape[1]), torch.tensor(columns)), other, x)
+        inputs = [values.to(state[name]) for values in (x, other)]
+        with torch.no_grad():
+            said = [functional_call(model.eval(), deaf, (values,)) for values in inputs]
+    except (InputError, KeyError, ValueError, RuntimeError):  # a patch, no such layer, a frozen one, no table
+        return None
+    if not torch.equal(*said):
+        return None
+    mask = {name: torch.zeros(parameter.shape, dtype=torch.bool) for name, parameter in trainable(model).items()}
+    mask[name][:, columns] = True
+    return torch.cat([part.flatten() for part in mask.values()])
 
 
 def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
