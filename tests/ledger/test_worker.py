@@ -248,7 +248,7 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     assert told["request"]["describes"] == "the 4x4 patch at 2,2 of client 0"
     assert told["request"]["target"] == PATCH.to_json()
     heard_by_certificate = told["measured"]["verdict"]["sensitivity"]
-    assert [*heard_by_certificate] == names
+    assert {*heard_by_certificate} == {*names}
     assert heard_by_certificate[names[0]]["value"] == readings[names[0]]["subject"]["value"]
     assert heard_by_certificate[names[0]]["before"] == readings[names[0]]["before"]["value"]
     paper = tmp_path / "certificate.json"
