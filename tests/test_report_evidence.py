@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,38 @@ def test_the_limits_name_the_attacks_that_were_made(page: Page) -> None:
     meaning = words(page(evidence), "meaning")
     assert "This audit mounts membership attacks, further rounds and a linear probe; it mounts none that" in meaning
     assert "This audit mounts no such attack" in words(page(evidence[:1]), "meaning")
+
+
+def of_a_feature() -> list[Evidence]:
+    def heard(name: str, value: float, before: float) -> Evidence:
+        oracles = tuple(Reading(oracle, 0.001) for oracle in (0.020, 0.022, 0.021))
+        return Evidence(name, "high", Reading(value, 0.001), Reading(before, 0.001), oracles)
+
+    return [
+        heard("sensitivity to the feature", 0.0215, 0.07),
+        heard("sensitivity on unseen data", 0.0225, 0.08),
+        heard("sensitivity comes back", 0.0205, 0.03),
+        reading("unseen data without the feature", 95.0, 86.5, [96.0, 97.0, 96.5], memory=False, rest=True),
+    ]
+
+
+def test_of_a_feature_the_sensitivity_is_told_and_drawn(page: Page) -> None:
+    text = page(of_a_feature(), {})
+    table = {row[0]: row for row in cells(text) if row[0].startswith("sensitivity")}
+    assert table["sensitivity to the feature"][1:3] == ["0.0215", "0.0700"]
+    assert drawn(text) == 1
+    assert "unseen data: before 0.0800, after 0.0225, oracles 0.0210" in text
+    assert "mounts values of the feature from other samples and further rounds" in words(text, "meaning")
+    assert "No ROC curve" not in text
+    assert_balanced(text)
+    assert_self_contained(text)
+
+
+def test_a_sensitivity_that_was_not_measured_leaves_a_sentence(page: Page) -> None:
+    missing = [replace(reading, subject=None, before=None, oracles=()) for reading in of_a_feature()]
+    assert "No sensitivity to the feature: it means nothing without an oracle" in words(
+        page(missing, {}, with_oracle=False), "evidence"
+    )
 
 
 def test_without_a_test_sample_there_is_no_gap_to_draw(page: Page) -> None:

@@ -22,6 +22,7 @@ from fedforget.cli_ledger import (
     open_ledger,
     print_result,
 )
+from fedforget.data.features import parse_feature
 from fedforget.errors import InputError
 from fedforget.files import write_text
 from fedforget.requests import ErasureRequest
@@ -43,6 +44,9 @@ def submit(
     ground: Annotated[str, typer.Option(help="The legal ground, such as 'consent withdrawn' or objection.")],
     label: Annotated[int | None, typer.Option("--class", help="Forget this class of the client.")] = None,
     samples: Annotated[Path | None, typer.Option(help="Forget the samples whose ids stand in this file.")] = None,
+    feature: Annotated[
+        str | None, typer.Option(help="Forget a feature of its samples: a column, or a patch as top,left,height,width.")
+    ] = None,
     whole_client: Annotated[bool, typer.Option("--whole-client", help="Forget everything of the client.")] = False,
     as_account: AsOption = None,
     home: HomeOption = None,
@@ -50,7 +54,7 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Hand in a request. The same one twice is one request."""
-    target = _target(client, label, samples, whole_client)
+    target = _target(client, label, samples, feature, whole_client)
     with open_ledger(home, url) as ledger:
         asked_by = acting(ledger, as_account)
         done = ledger.submit(federation, target, subject=subject, ground=ground, asked_by=asked_by)
@@ -60,11 +64,13 @@ def submit(
            [line if done.created else f"{line} It was there before; nothing was added."])  # fmt: skip
 
 
-def _target(client: int, label: int | None, samples: Path | None, whole: bool) -> ErasureRequest:
-    if (label is not None) + (samples is not None) + whole != 1:
-        raise InputError("Name one target: --class 3, --samples FILE or --whole-client.")
+def _target(client: int, label: int | None, samples: Path | None, feature: str | None, whole: bool) -> ErasureRequest:
+    if sum(part is not None for part in (label, samples, feature)) + whole != 1:
+        raise InputError("Name one target: --class 3, --samples FILE, --feature COLUMN or --whole-client.")
     if label is not None:
         return ErasureRequest.of_class(client, label)
+    if feature is not None:
+        return ErasureRequest.of_feature(client, parse_feature(feature))
     if samples is None:
         return ErasureRequest.of_client(client)
     return ErasureRequest.of_samples(client, read_ids(samples))

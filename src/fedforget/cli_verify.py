@@ -60,6 +60,10 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['word']} ({how}): {verdict['reasons'][0]}"
 
 
+HEARD = {"before": "before", "value": "now", "expected": "of an oracle"}
+"""What a certificate says of a feature's sensitivity, in words."""
+
+
 def is_certificate(file: Path) -> bool:
     """Whether a file wants to be one, right or wrong."""
     with open(file, "rb") as handle:
@@ -87,6 +91,9 @@ def _certificate(
         f"({record['method']['preset']}).",
         f"Measured: {verdict_line(record['measured']['verdict'])}",
     ]
+    for name, heard in record["measured"]["verdict"].get("sensitivity", {}).items():
+        told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
+        lines.append(f"The {name}: {told}.")
     if record["decision"] is not None:
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     checked = {"evidence": evidence is not None, "model": model is not None}

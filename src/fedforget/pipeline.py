@@ -15,7 +15,7 @@ from fedforget.federation.evaluation import evaluate
 from fedforget.federation.local import Federation, TargetSize, thread_count
 from fedforget.federation.rounds import run_round
 from fedforget.federation.tasks import Reply, Task, Withdraw
-from fedforget.methods import METHODS, Forgetting, check_history, forget, method_settings
+from fedforget.methods import METHODS, Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs import (
@@ -154,9 +154,10 @@ def forget_run(
     from which the next request starts. On an unfinished run the request is served before the next round, which trains
     the model that forgot; if another process is training it right now, the request is queued there (None)."""
     run = Run(folder)
-    preset, _ = method_settings(method, preset, **overrides)
+    preset, settings = method_settings(method, preset, **overrides)
     federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
+    check_servable(method, settings, requests)
     check_history(method, run.history)
     gone = [request for request in requests if request in run.served]
     if gone:

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.verdict import LEVEL
-from fedforget.report import DASH, Chart, Row, percent
+from fedforget.report import DASH, Chart, Row, percent, sensed
 from fedforget.report_plots import (
     draw_gaps,
     draw_margins,
     draw_relearning,
     draw_return,
     draw_roc,
+    draw_sensitivity,
     number,
     shown_bins,
 )
@@ -95,7 +96,9 @@ def judged(
     verdict = row["verdict"]
     findings = [in_words(finding, verdict) for finding in verdict["findings"]]
     drawn: list[Chart | str] = [NO_FILE]
-    if record is not None:
+    if record is not None and any(finding["name"].startswith("sensitivity") for finding in verdict["findings"]):
+        drawn = [draw_sensitivity(record["readings"], verdict, f"{prefix}sensitivity")]
+    elif record is not None:
         pictures = record["pictures"]
         drawn = [
             draw_margins(pictures, bins, f"{prefix}margin"),
@@ -133,7 +136,8 @@ def mounted(methods: Sequence[Judged]) -> str:
     made = {
         "membership attacks": any(name.startswith("membership") for name in taken),
         "relearning": "relearning" in taken,
-        "further rounds": any(name == "comes back" or name.endswith("one round later") for name in taken),
+        "values of the feature from other samples": any(name.startswith("sensitivity") for name in taken),
+        "further rounds": any(name.endswith(("comes back", "one round later")) for name in taken),
         "a linear probe": "linear probe" in taken,
     }
     *others, last = [name for name, there in made.items() if there] or [""]
@@ -201,6 +205,8 @@ def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Ca
         if with_oracle:
             return "area", (0.0, 1.0), lambda value: number(value, ".3f")
         return "area above 0.5", (-0.5, 0.5), lambda value: number(value, "+.3f")
+    if name.startswith("sensitivity"):
+        return "", (0.0, math.inf), sensed
     if name.startswith("loss"):
         if with_oracle and not name.startswith("loss spared"):  # which is a difference in any case
             return "nats", (0.0, math.inf), lambda value: number(value, ".3g")

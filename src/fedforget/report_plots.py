@@ -180,6 +180,37 @@ def lasting(curve: Mapping[str, Any]) -> str:
     return f"{percent(first)}, then {percent(last)}" + (f" ({', '.join(beside)})" if beside else "")
 
 
+def draw_sensitivity(readings: Sequence[Mapping[str, Any]], verdict: Mapping[str, Any], name: str) -> Chart | str:
+    """How much the models listen to the withdrawn feature, each oracle a mark of its own."""
+    kinds = {"to the feature": "asking clients", "on unseen data": "unseen data", "comes back": "further rounds"}
+    taken = {r["name"].removeprefix("sensitivity "): r for r in readings if r["subject"] is not None}
+    shown = {label: taken[kind] for kind, label in kinds.items() if kind in taken}
+    if not shown:
+        if not verdict["with_oracle"]:
+            return "No sensitivity to the feature: it means nothing without an oracle's; use quick or full."
+        return "No sensitivity to the feature: it could not be measured."
+    figure, (axes,) = blank_figure(WIDTH, [2.3])
+    told = []
+    for place, (label, reading) in enumerate(shown.items()):
+        oracles = [oracle["value"] for oracle in reading["oracles"]]
+        for value in oracles:
+            axes.plot([place - 0.2, place + 0.2], [value, value], color=RETRAIN, linewidth=1.3)
+        for model, colour in ((reading["before"], BEFORE), (reading["subject"], AFTER)):
+            if model is not None:
+                axes.plot(place, model["value"], color=colour, marker="o", markersize=5)
+        before = None if reading["before"] is None else reading["before"]["value"]
+        mean_of_oracles = sum(oracles) / len(oracles) if oracles else None
+        values = (before, reading["subject"]["value"], mean_of_oracles)
+        told.append("{}: before {}, after {}, oracles {}".format(label, *(number(value, ".4f") for value in values)))
+    axes.set_xticks(range(len(shown)), list(shown))
+    axes.set_xlim(-0.6, len(shown) - 0.4)
+    axes.set_ylim(bottom=0)
+    axes.grid(axis="y", color=GRID, linewidth=0.6)
+    axes.set_ylabel("sensitivity")
+    words = f"Sensitivity to the withdrawn feature: {'; '.join(told)}."
+    return Chart("Sensitivity to the feature", words, inline_svg(figure, name), 72 * WIDTH)
+
+
 def draw_gaps(gaps: Sequence[Mapping[str, float] | None], classes: Sequence[str], name: str) -> Chart | str:
     """The model's test accuracy on every class less the oracles' mean, with its interval."""
     known = [(place, gap) for place, gap in enumerate(gaps) if gap is not None]

@@ -15,6 +15,7 @@ from fedforget.federation.local import Federation, TargetSize
 from fedforget.federation.tasks import Reply, Task
 from fedforget.files import write_bytes, writing
 from fedforget.jobs import Job, Outcome, each_once, requests_of
+from fedforget.methods.checks import is_new
 from fedforget.pipeline import Progress, branch_folder, branch_off
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs import Run, Trunk, load_model, read_sealed, write_sealed
@@ -74,9 +75,9 @@ def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...]
         served = [other for other in job.served if other.client == request.client]
         if request in served:
             known.append(request)
-        elif served and size((*served, request)) == size(served):
-            whole = size((request,))
-            known += [other for other in served if size((other, request)) < size((other,)) + whole]
+        elif served and not is_new(federation, [request], served):
+            whole, gone = size((request,)), [other for other in served if other.kind != "feature"]
+            known += [other for other in gone if size((other, request)) < size((other,)) + whole]
         else:
             fresh.append(request)
     return tuple(fresh), each_once(known)

@@ -10,6 +10,7 @@ from ledger_worlds import World
 from fedforget.console.models import RequestOut
 from fedforget.ledger.errors import BusyError
 from fedforget.ledger.states import Role
+from fedforget.requests import ErasureRequest
 
 ASK = {
     "federation": "digits",
@@ -46,6 +47,24 @@ def test_a_request_by_a_program(program: Program, world: World):
     }  # fmt: skip
     assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
     assert ann.get(f"{path}/report").status_code == 404
+
+
+@on_both
+def test_a_feature_by_a_program(program: Program, world: World):
+    ann = program(Role.REQUESTER)
+    made = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": [5]}})
+    assert made.status_code == 201
+    assert (made.json()["describes"], made.json()["target"]["feature"]) == ("column 5 of client 0", [5])
+    assert world.ledger.request(made.json()["id"]).erasure == ErasureRequest.of_feature(0, 5)
+    assert ann.get("/api/v1/federations/digits").json()["shape"] == [6]
+    for feature, words in (([], "is no feature"), ([1, 2], "is no feature"), ([6], "Column 6 does not exist")):
+        answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": feature}})
+        assert answer.status_code == 422
+        assert words in answer.json()["detail"]
+    world.ledger.change_federation("digits", method="cdp", actor="oscar")
+    answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": [4]}})
+    assert answer.status_code == 422
+    assert "Method 'cdp' cannot forget column 4 of client 0" in answer.json()["detail"]
 
 
 def test_decide_retry_and_roll_back(program: Program, world: World):

@@ -42,6 +42,7 @@ def test_the_form_offers_what_exists(visit: Of):
         ({}, "class 1 of client 0"),
         ({"kind": "client"}, "everything of client 0"),
         ({"kind": "samples", "sample_ids": "3, 1\n 2;3"}, "3 samples of client 0"),
+        ({"kind": "feature", "feature": " 5"}, "column 5 of client 0"),
     ],
 )
 def test_a_request_is_submitted(visit: Of, world: World, change: dict[str, str], describes: str):
@@ -70,6 +71,10 @@ def test_a_request_is_submitted(visit: Of, world: World, change: dict[str, str],
         ({"kind": "samples", "sample_ids": "one two"}, "whole numbers", 422),
         ({"kind": "samples", "sample_ids": ""}, "at least one sample id", 422),
         ({"kind": "samples", "sample_ids": " ".join(map(str, range(11)))}, "names 11 samples", 422),
+        ({"kind": "feature", "feature": ""}, "give the number of a column, or a patch as top,left,height,width", 422),
+        ({"kind": "feature", "feature": "worst radius"}, "is no feature; give the number of a column", 422),
+        ({"kind": "feature", "feature": "6"}, "Column 6 does not exist; the table has columns 0 to 5.", 422),
+        ({"kind": "feature", "feature": "1,1,2,2"}, "are no images; name a column by its number", 422),
         ({"federation": "nowhere"}, "no such federation", 404),
     ],
 )
@@ -80,6 +85,22 @@ def test_what_is_wrong_is_said_and_nothing_typed_is_lost(
     assert answer.status_code == status
     assert words in answer.text
     assert f'value="{(ASK | change)["subject"]}"' in answer.text
+    assert not world.ledger.requests().requests
+
+
+def test_the_form_says_which_features_there_are(visit: Of, world: World):
+    page = visit(Role.REQUESTER).get("/requests/new").text
+    assert "There are columns 0 to 5." in page
+    again = visit(Role.REQUESTER).post("/requests", ASK | {"kind": "feature", "feature": "6"}).text
+    assert 'value="6"' in again
+    assert re.search(r'value="feature" checked', again)
+
+
+def test_a_feature_that_the_method_cannot_forget_is_refused_on_the_page(visit: Of, world: World):
+    world.ledger.change_federation("digits", method="sga", actor="oscar")
+    answer = visit(Role.REQUESTER).post("/requests", ASK | {"kind": "feature", "feature": "5"})
+    assert answer.status_code == 422
+    assert "cannot forget column 5 of client 0" in answer.text
     assert not world.ledger.requests().requests
 
 

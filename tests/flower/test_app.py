@@ -78,6 +78,21 @@ def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path:
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
 
 
+def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
+    config = {k: v for k, v in CONFIG.items() if k not in ("backdoor", "request-class")}
+    config |= {"request-feature": "2,2,4,4", "audit": True}
+    settings = AppSettings.read({**config, "out": str(tmp_path / "flower")})
+    assert settings.request == ErasureRequest.of_feature(0, [2, 2, 4, 4])
+    summary = serve(grid_for(config, tmp_path), settings)
+    assert summary["target"] == "the 4x4 patch at 2,2 of client 0"
+    train_run(tmp_path / "local", settings.run)
+    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    expected = audit_run(tmp_path / "local")["rows"]
+    assert [row["model"] for row in summary["audit"]] == [row["model"] for row in expected]
+    for row, same in zip(summary["audit"], expected, strict=True):
+        assert row["sensitivity"] == pytest.approx(same["sensitivity"])
+
+
 TIMES = {"seconds", "seconds_by_stage", "peak_bytes"}
 
 
@@ -171,6 +186,24 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
         ({"request-class": 3}, "The run config names a target, but not whose it is; set request-client."),
         ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "The run config names a class and single"),
+        ({"request-feature": "7"}, "The run config names a target, but not whose it is; set request-client."),
+        (
+            {"request-client": 0, "request-class": 3, "request-feature": "7"},
+            "The run config names a class and a feature;",
+        ),
+        ({"request-client": 0, "request-feature": "7,7"}, "'7,7' is no feature; give the number of a column, or a"),
+        (
+            {"request-client": 0, "request-feature": "2,2,2,2", "method": "fedaf,sga"},
+            "Method 'sga' cannot forget the 2x2 patch at 2,2 of client 0: it takes back",
+        ),
+        (
+            {"request-client": 0, "request-feature": "2,2,2,2", "preset": "paper"},
+            "The paper's FedAF does not say how the 2x2 patch at 2,2 of client 0 would be forgotten",
+        ),
+        (
+            {"request-client": 0, "request-feature": "2,2,2,2", "backdoor": True},
+            "A backdoor poisons samples; name a class, samples or a whole client, not a feature.",
+        ),
         ({"request-client": 0, "request-samples": "four"}, "Run config 'request-samples' is 'four', but it must be"),
         ({"backdoor": True}, "The run config asks for a backdoor, but names no request"),
     ],

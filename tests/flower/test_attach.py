@@ -181,5 +181,31 @@ def test_retained_refuses_what_it_cannot_do(tmp_path: Path):
     withdraw(tmp_path, ErasureRequest.of_client(0))
     with pytest.raises(InputError, match=r"^Client 0 has withdrawn all of its data, so it has nothing to train on\.$"):
         retained(context, PAIRS)
-    with pytest.raises(InputError, match=r"^Client 0 has withdrawn column 3 of client 0, which fedforget cannot blank"):
-        retained(context_of(0, withdraw(tmp_path, ErasureRequest.of_feature(0, 3))), PAIRS)
+
+
+@pytest.mark.parametrize("data", [PAIRS, Dicts(), [[x.numpy(), y] for x, y in PAIRS]], ids=["pairs", "dicts", "arrays"])
+def test_a_withdrawn_feature_is_blank_in_the_apps_own_training(tmp_path: Path, data: Any):
+    """By one index, by several, and in a loader; beside a class that went, and as a client of our own sees it."""
+    context = context_of(0, withdraw(tmp_path, ErasureRequest.of_feature(0, 3), ErasureRequest.of_class(0, 2)))
+    without = X[Y != 2].clone()
+    without[:, 3] = 0.0
+    rest = retained(context, data)
+    items = [rest[place] for place in range(len(rest))]
+    read = [item["img"] if isinstance(item, dict) else item[0] for item in items]
+    assert type(items[0]) is type(data[0])
+    assert type(read[0]) is type(data[0]["img"] if isinstance(data[0], dict) else data[0][0])
+    assert torch.equal(torch.stack([torch.as_tensor(row) for row in read]), without)
+    batch = next(iter(retained(context, DataLoader(data, batch_size=len(Y)))))
+    assert torch.equal(batch["img"] if isinstance(batch, dict) else batch[0], without)
+    client = client_of(lambda _: data)
+    ours = client.retained([ErasureRequest.of_feature(0, 3), ErasureRequest.of_class(0, 2)])
+    assert torch.equal(ours.features, without)
+    assert torch.equal(client_of(lambda _: rest).samples.features, X), "what was blanked is still there to be forgotten"
+
+
+def test_a_feature_needs_the_name_of_its_entry(tmp_path: Path):
+    context = context_of(0, withdraw(tmp_path, ErasureRequest.of_feature(0, 3)))
+    with pytest.raises(InputError, match=r"^A sample has no entry 'img'; it has image, digit\.$"):
+        retained(context, Dicts("image", "digit"), label="digit")
+    rest = retained(context, Dicts("image", "digit"), features="image", label="digit")
+    assert (rest[0]["image"][3], rest[0]["image"][2]) == (0.0, X[0][2])

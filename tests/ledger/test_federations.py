@@ -50,7 +50,7 @@ def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
 def test_numbers_and_nothing_else(run: Path):
     description, _ = describe_run(run)
     numbers = json.dumps(description.to_json())
-    assert set(description.to_json()) == {"classes", "clients"}
+    assert set(description.to_json()) == {"classes", "clients", "shape"}
     assert all(set(client) == {"client", "name", "samples", "counts"} for client in json.loads(numbers)["clients"])
 
 
@@ -134,7 +134,26 @@ def test_clients_that_do_not_say_how_their_samples_are_spread():
     assert (again.total(1), again.names, again.counts) == (20, {0: "north", 1: "client 1"}, {0: (), 1: ()})
 
 
-def test_a_feature_is_refused_until_the_ledger_knows_it(run: Path):
+def test_a_feature_is_held_against_the_samples_shape(run: Path):
     description, _ = describe_run(run)
-    with pytest.raises(InputError, match="The ledger takes no request for column 3 of client 0 yet"):
-        description.check(ErasureRequest.of_feature(0, 3))
+    assert description.shape == (1, 8, 8)
+    again = Description.from_json(description.to_json())
+    again.check(ErasureRequest.of_feature(0, [3, 3, 2, 2]))
+    with pytest.raises(InputError, match=r"^The patch 7,3,2,2 reaches beyond the image of 8x8 pixels\.$"):
+        again.check(ErasureRequest.of_feature(0, [7, 3, 2, 2]))
+    with pytest.raises(InputError, match=r"^The samples have the shape \(1, 8, 8\) and no columns; name a patch"):
+        again.check(ErasureRequest.of_feature(0, 3))
+    with pytest.raises(InputError, match=r"^Client 9 does not exist"):
+        again.check(ErasureRequest.of_feature(9, [3, 3, 2, 2]))
+    table = Description(("a",), {0: (5,)}, shape=(30,))
+    table.check(ErasureRequest.of_feature(0, 29))
+    with pytest.raises(InputError, match=r"^Column 30 does not exist; the table has columns 0 to 29\.$"):
+        table.check(ErasureRequest.of_feature(0, 30))
+
+
+def test_a_description_from_before_features_leaves_the_shape_to_the_client():
+    old = Description(("a",), {0: (5,)}, shape=(30,)).to_json()
+    del old["shape"]
+    again = Description.from_json(old)
+    assert again.shape == ()
+    again.check(ErasureRequest.of_feature(0, 30))

@@ -56,12 +56,71 @@ def test_the_same_request_twice_is_one(world: World):
         {"target": ErasureRequest.of_class(1, 1)},
         {"target": ErasureRequest.of_client(0)},
         {"target": ErasureRequest.of_samples(0, [1])},
+        {"target": ErasureRequest.of_feature(0, 1)},
         {"federation": "other"},
     ],
 )
 def test_another_request_is_another(world: World, other: dict[str, Any]):
     world.register("other")
     assert submit(world).request.id != submit(world, **other).request.id
+
+
+def test_a_feature_is_asked_for_and_kept(world: World):
+    request = submit(world, target=ErasureRequest.of_feature(0, 5)).request
+    assert world.ledger.request(request.id).erasure == ErasureRequest.of_feature(0, 5)
+    assert request.to_json()["target"] == {"client": 0, "kind": "feature", "feature": [5]}
+    assert request.to_json()["describes"] == "column 5 of client 0"
+    assert json.loads(world.ledger.events(request=request.id)[0].body)["target"]["feature"] == [5]
+    assert not submit(world, target=ErasureRequest.of_feature(0, [5])).created
+    with pytest.raises(InputError, match=r"^Column 6 does not exist; the table has columns 0 to 5\.$"):
+        submit(world, target=ErasureRequest.of_feature(0, 6))
+
+
+@pytest.mark.parametrize(
+    ("served_by", "target", "sentence"),
+    [
+        (
+            {"method": "sga"},
+            ErasureRequest.of_feature(0, 5),
+            "Method 'sga' cannot forget column 5 of client 0: it takes",
+        ),
+        (
+            {"method": "cdp"},
+            ErasureRequest.of_feature(0, 5),
+            "Method 'cdp' cannot forget column 5 of client 0: it prunes",
+        ),
+        (
+            {"method": "fedaf-c"},
+            ErasureRequest.of_feature(0, 5),
+            "Method 'fedaf-c' cannot forget column 5 of client 0: ",
+        ),
+        (
+            {"preset": "paper"},
+            ErasureRequest.of_feature(0, 5),
+            "The paper's FedAF does not say how column 5 of client 0",
+        ),
+        (
+            {"preset": "without-data"},
+            ErasureRequest.of_feature(0, 5),
+            "Without its data only a class can be forgotten, not column 5 of client 0; use the preset 'recommended'.",
+        ),
+        (
+            {"preset": "without-data"},
+            ErasureRequest.of_samples(0, [1]),
+            "Without its data only a class can be forgotten, not 1 samples of client 0; use the preset 'recommended'.",
+        ),
+    ],
+)
+def test_what_the_federations_method_cannot_serve_is_refused_before_any_work(
+    world: World, served_by: dict[str, Any], target: ErasureRequest, sentence: str
+):
+    world.register("other", **served_by)
+    with pytest.raises(InputError) as refusal:
+        submit(world, federation="other", target=target)
+    assert str(refusal.value).startswith(sentence)
+    assert not world.ledger.requests().requests
+    assert submit(world, federation="other").created, "a class it can"
+    assert submit(world, target=target).created, "another federation's can"
 
 
 def test_the_same_samples_in_another_order_are_the_same(world: World):

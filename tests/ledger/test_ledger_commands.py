@@ -114,6 +114,9 @@ def test_a_decision_is_told(fedforget: Command, tmp_path: Path):
     [
         ((*ASK,), "Name one target"),
         ((*ASK, "--class", 1, "--whole-client"), "Name one target"),
+        ((*ASK, "--class", 1, "--feature", 2), "Name one target"),
+        ((*ASK, "--feature", "a"), "'a' is no feature; give the number of a column, or a patch"),
+        ((*ASK, "--feature", 6), "Column 6 does not exist; the table has columns 0 to 5"),
         ((*ASK, "--class", 9), "Class 9 does not exist"),
         ((*ASK, "--samples", "nowhere"), "cannot be read"),
         ((*ASK, "--class", 1, "--as", "nobody"), "no account 'nobody'; name one with --as"),
@@ -130,10 +133,11 @@ def test_refusals_are_sentences(fedforget: Command, words: tuple[Any, ...], comp
     assert complaint in fedforget.refused(*words)
 
 
-def test_samples_and_whole_clients(fedforget: Command, tmp_path: Path):
+def test_samples_whole_clients_and_features(fedforget: Command, tmp_path: Path):
     (tmp_path / "ids").write_text("3, 1\n2")
     assert fedforget.json(*ASK, "--samples", tmp_path / "ids")["target"]["sample_ids"] == [1, 2, 3]
     assert fedforget.json(*ASK, "--whole-client")["describes"] == "everything of client 0"
+    assert fedforget.json(*ASK, "--feature", "4")["target"] == {"client": 0, "kind": "feature", "feature": [4]}
     (tmp_path / "ids").write_text("3 x")
     assert "whole numbers" in fedforget.refused(*ASK, "--samples", tmp_path / "ids")
 

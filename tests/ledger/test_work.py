@@ -14,6 +14,7 @@ from ledger_worlds import World
 from fedforget.errors import InputError
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.work import MOST_ATTEMPTS, MOST_FAILURES, Claim
+from fedforget.requests import ErasureRequest
 
 
 def kinds(world: World, id: str) -> list[str]:
@@ -72,6 +73,15 @@ def test_together(world: World):
     assert [request.id for request in world.serve().requests] == [asked[2].id]
     assert [request.id for request in world.ledger.served("digits")] == [request.id for request in asked]
     assert world.ledger.check().intact
+
+
+def test_features_and_samples_never_go_together(world: World):
+    """No measure judges both: who waits longest goes, with those of its kind."""
+    world.ledger.change_federation("digits", actor="oscar", together=4)
+    classes, features = ErasureRequest.of_class(1, 2), ErasureRequest.of_feature(0, 3)
+    asked = [world.queued(target=target) for target in (features, classes, features, classes)]
+    assert [request.id for request in world.serve().requests] == [asked[0].id, asked[2].id]
+    assert [request.id for request in world.serve().requests] == [asked[1].id, asked[3].id]
 
 
 def test_one_that_failed_is_served_alone(world: World):

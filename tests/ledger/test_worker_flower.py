@@ -256,6 +256,7 @@ def test_sites_with_data_of_their_own_are_described_in_the_file(tmp_path: Path):
     description, _ = describe_flower(file)
     assert (description.total(0), description.total(1)) == (70, 45)
     assert description.names[0] == "north"
+    assert description.shape == (1, 8, 8)
     file.write_text(file.read_text() + "\n[[clients]]\nsamples = 1\n")
     with pytest.raises(InputError, match="must describe 2 clients"):
         describe_flower(file)

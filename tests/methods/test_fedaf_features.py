@@ -11,10 +11,11 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.features import ReadFeatures, derivatives, redrawn, share
+from fedforget.methods.fedaf.features import ReadFeatures, column_weights, derivatives, redrawn, share
 from fedforget.models import fresh_copy, xavier_initialise
 from fedforget.params import digest, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
 
 
 def column(client: int) -> ErasureRequest:
@@ -98,6 +99,78 @@ def test_what_a_linear_first_layer_reads_of_the_column_is_a_fresh_draw():
     assert not torch.allclose(state["0.weight"][:, 2], before["0.weight"][:, 2], atol=0.05)
     start = next(s for task, s, _ in world.log if isinstance(task, Train))["0.weight"][:, 2]
     assert torch.allclose(state["0.weight"][:, 2], start)
+
+
+@pytest.mark.parametrize("asking", [[0, 1, 2, 3], [1]])
+def test_behind_a_linear_first_layer_nothing_else_is_redrawn(asking: list[int]):
+    """All that was learnt of the column came through its weights; how much of them goes is in closed form again, since
+    J_j(x0) = 0 there: the askers' part of n_k E ||J_j(x)||^2."""
+    world, before, _ = trained()
+    forget(world, before, [column(k) for k in asking], SCHEDULE)
+    start = next(state for task, state, _ in world.log if isinstance(task, Train))
+    fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "fedaf", "fresh")))
+    task = ReadFeatures(seed=SCHEDULE.seed, threads=1, requests=tuple(column(k) for k in asking), samples=1000)
+    read = torch.stack([reply.tensors["read"] for reply in world.ask(task, before)])
+    place = dict(slices(trainable(world.model)))["0.weight"]
+    r = torch.zeros_like(before["0.weight"])
+    r[:, 2] = (read[asking].sum(dim=0) / read.sum(dim=0))[place].view_as(r)[:, 2].float()
+    assert torch.allclose(start["0.weight"], (1 - r) * before["0.weight"] + r * fresh["0.weight"], atol=1e-6)
+    assert all(torch.equal(start[name], before[name]) for name in before if name != "0.weight")
+
+
+def test_two_clients_withdraw_two_columns():
+    """Each column by its own asker's part."""
+    world, before, _ = trained()
+    forget(world, before, [ErasureRequest.of_feature(0, 2), ErasureRequest.of_feature(1, 4)], SCHEDULE)
+    start = next(state for task, state, _ in world.log if isinstance(task, Train))
+    moved = (start["0.weight"] - before["0.weight"]).abs().sum(dim=0) > 0
+    assert moved.tolist() == [False, False, True, False, True, False]
+
+
+class Beside(nn.Module):
+    """The input also goes around the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(x + self.first(x).relu())
+
+
+@pytest.mark.parametrize(
+    ("model", "feature"),
+    [
+        (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)), (2,)),
+        (Beside(), (2,)),
+        (nn.Sequential(nn.LayerNorm(6)), (2,)),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), (2, 2, 4, 4)),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 3)), (2,)),
+        (nn.Sequential(nn.Linear(6, 3).requires_grad_(False), nn.ReLU(), nn.Linear(3, 3)), (2,)),
+        (nn.Sequential(nn.Linear(2, 3)), (2,)),
+    ],
+    ids=[
+        "something before it",
+        "a way around it",
+        "no layer",
+        "a patch",
+        "a kernel that slides",
+        "frozen",
+        "too narrow",
+    ],
+)
+def test_where_more_than_the_column_of_the_first_layer_reads_it_all_are_redrawn_by_their_part(
+    model: nn.Module, feature: tuple[int, ...]
+):
+    assert column_weights(model, state_of(model), [ErasureRequest.of_feature(0, feature)], 0) is None
+
+
+def test_the_columns_of_a_linear_first_layer_are_found():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3))
+    found = column_weights(model, state_of(model), [column(0), ErasureRequest.of_feature(1, 5)], 0)
+    assert found is not None
+    assert found[:24].view(4, 6).all(dim=0).tolist() == [False, False, True, False, False, True]
+    assert int(found.sum()) == 8
 
 
 def test_a_class_and_a_feature_of_one_client_go_together():

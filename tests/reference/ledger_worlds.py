@@ -23,7 +23,7 @@ from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.requests import ErasureRequest
 
-DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)})
+DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)}, shape=(6,))
 READINGS = [
     Evidence("accuracy", "high", Reading(0.6, 0.2), Reading(66.0, 1.2), tuple(Reading(v, 0.2) for v in (0.4, 0.7))),
     Evidence("loss", "low", Reading(2.0, 0.1), Reading(0.1, 0.1), tuple(Reading(v, 0.1) for v in (2.1, 1.9)), False),

@@ -6,6 +6,7 @@ plain attributes here. Drawing takes a while and evidence never changes: what wa
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections.abc import Mapping
@@ -15,7 +16,8 @@ from typing import Any
 from markupsafe import Markup
 
 from fedforget.audit.evidence import SENSELESS
-from fedforget.report import Chart
+from fedforget.audit.examine import WITHOUT
+from fedforget.report import DASH, Chart
 from fedforget.report_evidence import Measured, compared_with, judged
 from fedforget.report_plots import shown_bins
 
@@ -25,19 +27,30 @@ TONES = {"forgotten": "good", "not forgotten": "bad", "over-forgotten": "bad", "
 
 @dataclass(frozen=True)
 class Row:
-    """One measure in percent, as a line from 0 to 100: before, after, and each oracle (Retrain)."""
+    """One measure as a line from 0 to `most`: before, after, and each oracle (Retrain)."""
 
     name: str
     before: float | None
     after: float | None
     oracles: tuple[float, ...]
+    most: float = 100.0
+    percent: bool = True
+
+    def place(self, value: float) -> float:
+        """On a line of 400."""
+        return round(400.0 * value / self.most, 1)
+
+    def shown(self, value: float | None) -> str:
+        return DASH if value is None else f"{value:.0f}" if self.percent else f"{value:.4f}"
 
     @property
     def words(self) -> str:
         """For those who cannot see the line."""
         told = [("before", self.before), ("after", self.after)]
         told += [("Retrain", sum(self.oracles) / len(self.oracles))] if self.oracles else []
-        return ", ".join(f"{who} {value:.1f} %" for who, value in told if value is not None)
+        return ", ".join(
+            f"{who} {value:.1f} %" if self.percent else f"{who} {value:.4f}" for who, value in told if value is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -105,25 +118,29 @@ def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
 
 PERCENT = (
     "accuracy on the target", "true class of the target", "comes back", "relearning", "linear probe",
-    "unseen data of the same classes", "unseen data of all classes",
+    "unseen data of the same classes", "unseen data of all classes", WITHOUT,
 )  # fmt: skip
 
 
 def _rows(record: Mapping[str, Any]) -> list[Row]:
-    """The measures that are percentages: without an oracle they are differences, which have no such line."""
+    """The measures that are percentages or sensitivities: without an oracle they are differences, or nothing, which
+    have no such line."""
     if not record["verdict"]["with_oracle"]:
         return []
     found = []
     for reading in record["readings"]:
-        if reading["name"] in PERCENT:
-            before, after = (_value(reading[who]) for who in ("before", "subject"))
-            oracles = tuple(value for value in map(_value, reading["oracles"]) if value is not None)
-            found.append(Row(reading["name"], before, after, oracles))
+        percent = reading["name"] in PERCENT
+        if not percent and not reading["name"].startswith("sensitivity"):
+            continue
+        before, after, *others = (
+            None if one is None else min(max(float(one["value"]), 0.0), 100.0 if percent else math.inf)
+            for one in (reading["before"], reading["subject"], *reading["oracles"])
+        )
+        oracles = tuple(value for value in others if value is not None)
+        values = [value for value in (before, after, *oracles) if value is not None]
+        most = 100.0 if percent else max(values, default=0.0) or 1.0
+        found.append(Row(reading["name"], before, after, oracles, most, percent))
     return found
-
-
-def _value(reading: Mapping[str, float] | None) -> float | None:
-    return None if reading is None else min(max(float(reading["value"]), 0.0), 100.0)
 
 
 def without_styles(svg: str) -> Markup:

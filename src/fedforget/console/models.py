@@ -27,9 +27,12 @@ class Strict(BaseModel):
 class TargetIn(Strict):
     """What must be forgotten of the client."""
 
-    kind: Literal["class", "samples", "client"]
+    kind: Literal["class", "samples", "client", "feature"]
     label: Number | None = None
     sample_ids: Annotated[list[Annotated[int, Field(ge=0, le=2**63 - 1)]], Field(max_length=100_000)] = []
+    feature: Annotated[
+        list[Number], Field(max_length=4, description="A column, [7], or a patch, [top, left, height, width].")
+    ] = []
 
 
 class SubmissionIn(Strict):
@@ -90,6 +93,7 @@ class TargetOut(BaseModel):
     kind: str
     label: int | None = None
     sample_ids: list[int] | None = None
+    feature: list[int] | None = None
 
 
 class ProgressOut(BaseModel):
@@ -156,6 +160,7 @@ class FederationOut(BaseModel):
     kind: str
     classes: list[str]
     clients: list[ClientOut]
+    shape: list[int] = Field(description="Of one sample, columns or channels, height, width; empty: nobody said.")
     method: str
     preset: str
     audit_level: str
@@ -167,7 +172,8 @@ class FederationOut(BaseModel):
     def of(cls, row: Federation) -> FederationOut:
         return cls(
             name=row.name, kind=row.kind, classes=row.description["classes"], clients=row.description["clients"],
-            method=row.method, preset=row.preset, audit_level=row.audit_level, accuracy_limit=row.accuracy_limit,
+            shape=row.description.get("shape", []), method=row.method, preset=row.preset,
+            audit_level=row.audit_level, accuracy_limit=row.accuracy_limit,
             keep_days=row.keep_days, registered=row.registered,
         )  # fmt: skip
 

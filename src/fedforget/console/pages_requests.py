@@ -17,6 +17,7 @@ from fedforget.console.problems import status_of
 from fedforget.console.rendering import SOON, day, deadline, render, tone
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.data.features import parse_feature
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Request
@@ -129,8 +130,10 @@ def _target(form: dict[str, str]) -> ErasureRequest:
         return ErasureRequest.of_client(int(client))
     if kind == "samples":
         return ErasureRequest.of_samples(int(client), cases.read_sample_ids(form.get("sample_ids", "")))
+    if kind == "feature":
+        return ErasureRequest.of_feature(int(client), parse_feature(form.get("feature", "")[:60]))
     if not _is_number(label):
-        raise InputError("Choose what is to be forgotten: a class, everything, or samples.")
+        raise InputError("Choose what is to be forgotten: a class, everything, samples, or a feature.")
     return ErasureRequest.of_class(int(client), int(label))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from importlib.resources import files
@@ -29,7 +30,9 @@ def environment() -> Environment:
         loader=PackageLoader("fedforget.console"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    found.filters |= {"moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands}
+    found.filters |= {
+        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands, "features": features,
+    }  # fmt: skip
     found.globals |= {
         "P": Permission, "asset": asset, "tone": tone, "deadline": deadline,
     }  # fmt: skip
@@ -74,6 +77,17 @@ def short_hash(value: str | None) -> str:
 
 def thousands(value: int) -> str:
     return f"{value:,}"
+
+
+def features(shape: Sequence[int]) -> str:
+    """What features samples of this shape have; nothing where nobody said.
+
+    >>> features([30]), features([1, 8, 8])
+    ('There are columns 0 to 29.', 'The images have 8x8 pixels.')
+    """
+    if len(shape) == 1:
+        return f"There are columns 0 to {shape[0] - 1}."
+    return f"The images have {shape[1]}x{shape[2]} pixels." if len(shape) == 3 else ""
 
 
 def deadline(state: str, due: datetime, now: datetime) -> tuple[str, str]:

@@ -12,7 +12,7 @@ ordinary round trains on the erased samples again, and the model learns again wh
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from fedforget.federation.client import Client
 from fedforget.flower.client_app import LoadClient, client_number, open_store, register
 from fedforget.models import check_model
 from fedforget.params import is_finite
-from fedforget.requests import target_mask
+from fedforget.requests import withdrawn_features, withdrawn_mask
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
 LOADER_SETTINGS = (
@@ -39,7 +39,32 @@ LOADER_SETTINGS = (
 
 
 class Retained(Subset[Any]):
-    """A data set without what its node has withdrawn; `dataset` is the whole."""
+    """A data set without what its node has withdrawn; `dataset` is the whole. What lies at `mask` in the entry
+    `features` of a sample is blanked: 0, since nothing here is normalised."""
+
+    def __init__(self, dataset: Dataset[Any], indices: Sequence[int], mask: Tensor | None, features: str) -> None:
+        super().__init__(dataset, indices)
+        self.mask, self.features = mask, features
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self._blanked(super().__getitem__(idx))
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        return [self._blanked(item) for item in super().__getitems__(indices)]
+
+    def _blanked(self, item: Any) -> Any:
+        if self.mask is None:
+            return item
+        if isinstance(item, Mapping):
+            return {**item, self.features: self._without(item[self.features])}
+        return type(item)((self._without(item[0]), item[1]))
+
+    def _without(self, values: Any) -> Any:
+        if isinstance(values, list):  # several samples at once
+            return [self._without(row) for row in values]
+        row = _row(values)
+        blank = torch.where(self.mask.to(row.device), torch.zeros_like(row), row) if self.mask is not None else row
+        return blank.numpy() if isinstance(values, np.ndarray) else blank
 
 
 def attach(
@@ -91,10 +116,11 @@ def client_loader(
     return load_client
 
 
-def retained(context: Context, data: Data, *, label: str = "label") -> Data:
+def retained(context: Context, data: Data, *, features: str = "img", label: str = "label") -> Data:
     """`data` without what this node has withdrawn; `data` itself where that is nothing. For the app's own @app.train.
 
-    Give it the same data as `attach` gets, a data set or a DataLoader. A node that has withdrawn everything, or that
+    Give it the same data as `attach` gets, a data set or a DataLoader, and the same names of entries. A feature that
+    was withdrawn is 0 in every sample that comes out. A node that has withdrawn everything, or that
     has no state-dir to remember in, is refused: Flower reports it, and the round goes on without that node.
 
     An app that trains without this trains on erased samples from the next round on. Nothing can notice that from
@@ -109,19 +135,17 @@ def retained(context: Context, data: Data, *, label: str = "label") -> Data:
     withdrawn = store.withdrawn
     if not withdrawn:
         return data
-    feature = next((request for request in withdrawn if request.kind == "feature"), None)
-    if feature is not None:
-        raise InputError(
-            f"Client {number} has withdrawn {feature.describe()}, which fedforget cannot blank in the app's own data; "
-            "take the feature out of that data instead."
-        )
     whole = _whole(data)
-    labels = torch.tensor([_number(_entries(item, None, label)[1]) for item in _items(whole)])
+    items = _items(whole)
+    labels = torch.tensor([_number(_entries(item, None, label)[1]) for item in items])
     samples = Samples.of(torch.empty(len(labels), 0), labels)
-    left = (~target_mask(withdrawn, number, samples)).nonzero().squeeze(1).tolist()
+    left = (~withdrawn_mask(withdrawn, number, samples)).nonzero().squeeze(1).tolist()
     if not left:
         raise InputError(f"Client {number} has withdrawn all of its data, so it has nothing to train on.")
-    rest = Retained(whole, left)
+    mask = None
+    if any(request.kind == "feature" for request in withdrawn):
+        mask = withdrawn_features(withdrawn, number, _row(_entries(items[0], features, label)[0]).shape)
+    rest = Retained(whole, left, mask, features)
     return _loader(data, rest) if isinstance(data, DataLoader) else rest  # type: ignore[return-value]
 
 

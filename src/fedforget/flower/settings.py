@@ -11,10 +11,11 @@ from typing import Any
 
 from fedforget.audit.examine import Level, check_level
 from fedforget.data.backdoor import Backdoor
+from fedforget.data.features import parse_feature
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.values import fits
-from fedforget.methods import METHODS, method_settings
+from fedforget.methods import METHODS, check_servable, method_settings
 from fedforget.requests import ErasureRequest
 from fedforget.runs import RunConfig, default_trigger
 
@@ -58,23 +59,32 @@ class AppSettings:
             values["dataset"], values["clients"], values["partition"], values["model"], schedule,
             train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
         )  # fmt: skip
-        request = _request(values["request-client"], values["request-class"], values["request-samples"])
+        request = _request(
+            values["request-client"], values["request-class"], values["request-samples"], values["request-feature"]
+        )
+        methods = _methods(values["method"], values["preset"])
+        for method, preset in methods:
+            check_servable(method, method_settings(method, preset)[1], [] if request is None else [request])
         if values["backdoor"]:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(
-            run, values["classes"], request, _methods(values["method"], values["preset"]), values["audit"],
+            run, values["classes"], request, methods, values["audit"],
             check_level(values["audit-level"]) if values["audit-level"] else None,
             Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
         )  # fmt: skip
 
 
-def _request(client: int, label: int, samples: str) -> ErasureRequest | None:
+def _request(client: int, label: int, samples: str, feature: str) -> ErasureRequest | None:
+    named = {"a class": label >= 0, "single samples": bool(samples), "a feature": bool(feature)}
+    targets = [what for what, is_named in named.items() if is_named]
     if client < 0:
-        if label >= 0 or samples:
+        if targets:
             raise InputError("The run config names a target, but not whose it is; set request-client.")
         return None
-    if label >= 0 and samples:
-        raise InputError("The run config names a class and single samples; ask for one of them.")
+    if len(targets) > 1:
+        raise InputError(f"The run config names {' and '.join(targets)}; ask for one of them.")
+    if feature:
+        return ErasureRequest.of_feature(client, parse_feature(feature))
     if not samples:
         return ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
     try:

@@ -21,12 +21,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import nn
 
+from fedforget.data.features import Feature, check_form
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
-from fedforget.methods import Forgetting, forget, method_settings
+from fedforget.methods import Forgetting, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -42,6 +43,7 @@ class Waiting:
     node_id: int | None
     label: int | None
     sample_ids: tuple[int, ...] | None
+    feature: Feature | None
     method: str
     preset: str | None
     overrides: dict[str, Any] = field(default_factory=dict)
@@ -54,8 +56,13 @@ class Waiting:
         elif client not in federation.clients:
             there = ", ".join(map(str, federation.clients))
             raise ClientError(client, f"is not connected; there are the clients {there}.")
+        return self.of_client(client)
+
+    def of_client(self, client: int) -> ErasureRequest:
         if self.sample_ids is not None:
             return ErasureRequest.of_samples(client, self.sample_ids)
+        if self.feature is not None:
+            return ErasureRequest.of_feature(client, self.feature)
         return ErasureRequest.of_client(client) if self.label is None else ErasureRequest.of_class(client, self.label)
 
 
@@ -102,21 +109,27 @@ class Forget(Strategy):
         node_id: int | None = None,
         label: int | None = None,
         sample_ids: Iterable[int] | None = None,
+        feature: int | Iterable[int] | None = None,
         method: str = "fedaf",
         preset: str | None = None,
         **overrides: Any,
     ) -> None:
-        """Ask that a node be forgotten: all of it, or its class `label`, or its samples `sample_ids`.
+        """Ask that a node be forgotten: all of it, or its class `label`, or its samples `sample_ids`, or a `feature` of
+        all its samples, which stay without it: a column's number, or a patch as (top, left, height, width).
 
         The node is the one with this `partition`-id, this `name` in its config, or this registered id. `overrides` are
         settings of the method."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
-        if label is not None and sample_ids is not None:
-            raise InputError("A request names a label or sample_ids, not both; make two requests.")
-        method_settings(method, preset, **overrides)
+        if sum(value is not None for value in (label, sample_ids, feature)) > 1:
+            raise InputError("A request names one of label, sample_ids and feature; make several requests.")
         ids = None if sample_ids is None else tuple(sample_ids)
-        self.waiting.append(Waiting(partition, name, node_id, label, ids, method, preset, overrides))
+        column = None if feature is None else check_form((feature,) if isinstance(feature, int) else tuple(feature))
+        waiting = Waiting(partition, name, node_id, label, ids, column, method, preset, overrides)
+        _, settings = method_settings(method, preset, **overrides)
+        if partition is not None:  # a node by another name has a number only once it is there
+            check_servable(method, settings, [waiting.of_client(partition)])
+        self.waiting.append(waiting)
 
     def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""

@@ -92,13 +92,15 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     if not place.clients:
         return describe_run(place.run)
     run = Run(place.run)
-    classes = place.run_config.get("classes", 0) or len(run.config.load_dataset().classes)
+    dataset = run.config.load_dataset()
+    classes = place.run_config.get("classes", 0) or len(dataset.classes)
     counts = {number: tuple(client.get("counts", ())) for number, client in enumerate(place.clients)}
     samples = {number: int(client.get("samples", sum(counts[number]))) for number, client in enumerate(place.clients)}
     names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    return Description(tuple(map(str, range(classes))), counts, names, samples), run.load_model()
+    shape = tuple(dataset.train.features.shape[1:])
+    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), run.load_model()
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from torch import Tensor
 
 from fedforget.audit.examine import check_level
+from fedforget.data.features import check_feature
 from fedforget.errors import InputError
 from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core
@@ -37,6 +38,8 @@ class Description:
     names: dict[int, str] = field(default_factory=dict)
     samples: dict[int, int] = field(default_factory=dict)
     """By client; needed only where `counts` is empty."""
+    shape: tuple[int, ...] = ()
+    """Of one sample, (columns,) or (channels, height, width): where its features can lie. Empty: nobody said."""
 
     def total(self, client: int) -> int:
         return self.samples.get(client, sum(self.counts[client]))
@@ -51,7 +54,7 @@ class Description:
             }
             for client in sorted(self.counts)
         ]
-        return {"classes": list(self.classes), "clients": clients}
+        return {"classes": list(self.classes), "clients": clients, "shape": list(self.shape)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Description:
@@ -61,16 +64,15 @@ class Description:
             {int(client["client"]): tuple(client["counts"]) for client in clients},
             {int(client["client"]): client["name"] for client in clients},
             {int(client["client"]): int(client["samples"]) for client in clients},
+            tuple(values.get("shape", ())),  # a ledger from before features has none
         )
 
     def check(self, request: ErasureRequest) -> None:
         """Refuse what is not there to be forgotten."""
         if request.client not in self.counts:
             raise InputError(f"Client {request.client} does not exist; there are {_listed(sorted(self.counts))}.")
-        if request.kind == "feature":
-            raise InputError(
-                f"The ledger takes no request for {request.describe()} yet; serve it with `fedforget forget --feature`."
-            )
+        if request.kind == "feature" and self.shape:
+            check_feature(request.feature, self.shape)
         counts, total = self.counts[request.client], self.total(request.client)
         if request.kind == "class":
             assert request.label is not None
@@ -95,7 +97,8 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
-    return Description(tuple(str(name) for name in dataset.classes), counts), run.load_model()
+    shape = tuple(dataset.train.features.shape[1:])
+    return Description(tuple(str(name) for name in dataset.classes), counts, shape=shape), run.load_model()
 
 
 class Settings(TypedDict, total=False):

@@ -22,6 +22,7 @@ from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Description
 from fedforget.ledger.schema import Account, Document, Federation, Request
 from fedforget.ledger.states import CLOSED, TRANSITIONS, Ground, RequestState
+from fedforget.methods import check_servable, method_settings
 from fedforget.requests import ErasureRequest
 
 MONTHS = 1
@@ -82,10 +83,11 @@ class Intake(Core):
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
         if session.get(Account, searchable(asked_by)) is None:
             raise MissingError("There is no such account.")
-        found = session.scalar(select(Federation.description).where(Federation.name == searchable(federation)))
+        found = session.get(Federation, searchable(federation))
         if found is None:
             raise MissingError("There is no such federation.")
-        Description.from_json(found).check(target)
+        Description.from_json(found.description).check(target)
+        check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
     def requests(
         self,

@@ -45,6 +45,7 @@ class CheckedResult:
     """The columns of a version that come from a result."""
     level: str
     verdict: dict[str, Any]
+    """The evidence's, with what it found of a feature's sensitivity; the other findings stay in the evidence."""
     remains: tuple[tuple[str, str, str], ...]
     """(kind, path, SHA-256)."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -95,6 +96,12 @@ def check_result(result: Result, home: Path) -> CheckedResult:
     except (TypeError, ValueError):
         raise InputError("The result's settings and cost must be plain finite values, to be written down.") from None
     verdict = {name: record["verdict"][name] for name in ("word", "with_oracle", "oracles", "reasons")}
+    heard = {
+        finding["name"]: {name: finding[name] for name in ("before", "value", "expected")}
+        for finding in record["verdict"]["findings"]
+        if finding["name"].startswith("sensitivity") and finding["value"] is not None
+    }
+    verdict |= {"sensitivity": heard} if heard else {}
     remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in result.remains)
     return CheckedResult(result.model, values, record["level"], verdict, remains, documents)
 

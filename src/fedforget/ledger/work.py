@@ -114,7 +114,9 @@ class Work(Intake):
         found = self._locked(session, waiting.limit(federation.together))
         if found and found[0].failures:
             return found[:1], False  # alone: it may be the one that makes the others fail
-        return [request for request in found if not request.failures], False
+        together = [request for request in found if not request.failures]
+        # Features and samples are judged by different measures, so one version cannot be judged for both.
+        return [r for r in together if _about_feature(r) == _about_feature(together[0])], False
 
     def _locked(self, session: Session, query: Any) -> list[Request]:
         found = list(session.scalars(query.with_for_update(key_share=True)))
@@ -207,3 +209,7 @@ class Work(Intake):
         with self.database.reading() as session:
             found = session.scalars(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
             return {row.request: row for row in found}
+
+
+def _about_feature(request: Request) -> bool:
+    return request.erasure.kind == "feature"

@@ -25,7 +25,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.checks import check_targets
-from fedforget.methods.fedaf.method import forget_with_fedaf
+from fedforget.methods.fedaf.method import check_requests, forget_with_fedaf
 from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
@@ -35,6 +35,7 @@ from fedforget.methods.fedaf.settings import (
     RECOMMENDED,
     THOROUGH,
     WITHOUT_DATA,
+    FedAFSettings,
 )
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
@@ -193,12 +194,14 @@ def check_history(method: str, history: History | None) -> None:
     history.check()
 
 
-def check_feature_requests(method: str, requests: Sequence[ErasureRequest]) -> None:
-    """Refuse a method that cannot serve a feature request."""
+def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest]) -> None:
+    """Refuse a method, or settings of it, that cannot serve what these requests ask for, whoever holds the data."""
     feature, why = next((r for r in requests if r.kind == "feature"), None), METHODS[method].no_feature
     if feature is not None and why:
         can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
         raise InputError(f"Method '{method}' cannot forget {feature.describe()}: {why}; use one of {can}.")
+    if isinstance(settings, FedAFSettings):
+        check_requests(settings, requests)
 
 
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
@@ -231,11 +234,11 @@ def forget(
     Everything is checked before any work, and `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
-    check_feature_requests(method, asked)
     federation.check(asked)
     if served:
         federation.check((*served, *asked))
         check_targets(federation, asked, served)
+    check_servable(method, settings, asked)
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")

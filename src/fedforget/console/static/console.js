@@ -65,12 +65,16 @@ function offer(form) {
   };
   const showClients = () => {
     fill(client, offers[federation.value].clients.map((one) => [one.client, `${one.name} – ${thousands(one.samples)} samples`]));
+    const shape = offers[federation.value].shape || [];
+    find("#there").textContent = shape.length === 1 ? `There are columns 0 to ${shape[0] - 1}.`
+      : shape.length === 3 ? `The images have ${shape[1]}x${shape[2]} pixels.` : "";
     showClasses();
   };
   federation.addEventListener("change", showClients);
   client.addEventListener("change", showClasses);
   label.addEventListener("change", () => { form.elements.kind.value = "class"; });
   form.elements.sample_ids.addEventListener("input", () => { form.elements.kind.value = "samples"; });
+  form.elements.feature.addEventListener("input", () => { form.elements.kind.value = "feature"; });
 }
 
 // Buttons that only a script can serve are shown by the script.

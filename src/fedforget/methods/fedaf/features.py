@@ -8,8 +8,11 @@ Retrain's model is not deaf to a feature that it never saw: its weights that rea
 J_j(x) is the derivative of the logits by weight j, x0 is x with the feature blanked, theta0 a fresh draw. r_j is how
 much of what weight j does depends on the withdrawn feature: 1 for what reads nothing else, if everybody withdraws it;
 about n_k / n of that if one client does, since what the others' data supports is not its own to take; 0 where the
-feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2. Not in the paper,
-which knows no feature targets; docs/decisions/features.md says what else was tried."""
+feature makes no difference. E ||J_j||^2 is taken along random signs u of the logits, E (u . J_j)^2.
+
+Where a column of a table is read by weights of its own (those of a linear first layer), all that was learnt of it came
+through them: r_j = 0 for every other weight. Not in the paper, which knows no feature targets;
+docs/decisions/features.md says what else was tried."""
 
 from __future__ import annotations
 
@@ -30,6 +33,7 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.checks import finite
 from fedforget.methods.fedaf.rebuilding import train_on
 from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
 from fedforget.params import State, slices, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest, withdrawn_features
@@ -71,8 +75,11 @@ def forget_features(
             for sent in [finite(reply, "FedAF")] if reply.tensors else []:
                 by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
                 read = sent["read"] + read if len(read) else sent["read"]
+        r = share(by_feature, read)
+        columns = column_weights(federation.model, state, features, schedule.seed)
+        r = r if columns is None else r * columns.to(r.device)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
-        current = redrawn(federation.model, state, share(by_feature, read), fresh)
+        current = redrawn(federation.model, state, r, fresh)
     with federation.stage("rebuilding"):
         return train_on(federation, current, REBUILDING, settings, schedule, exclude, "without the feature")
 
@@ -80,6 +87,32 @@ def forget_features(
 def share(by_feature: Tensor, read: Tensor) -> Tensor:
     """r. A weight that does nothing at all keeps its value."""
     return torch.where(read > 0, by_feature / read.clamp(min=1e-300), torch.zeros_like(read)).clamp(max=1.0)
+
+
+def column_weights(model: nn.Module, state: State, requests: Sequence[ErasureRequest], seed: int) -> Tensor | None:
+    """Which weights read the withdrawn columns of a table, if those columns of a linear first layer are all that reads
+    them: with 0 there the network says the same, to the bit, whatever the columns hold. Else None."""
+    try:
+        name = first_kernel(model)
+        kernel, columns = (
+            trainable(model)[name],
+            sorted({column for request in requests for (column,) in [request.feature]}),
+        )
+        if kernel.dim() != 2 or columns[-1] >= kernel.shape[1]:
+            return None
+        deaf = {**state, name: state[name].index_fill(1, torch.tensor(columns, device=state[name].device), 0.0)}
+        x, other = torch.randn((2, 16, kernel.shape[1]), generator=derive_generator(seed, "features", "columns"))
+        other = torch.where(torch.isin(torch.arange(kernel.shape[1]), torch.tensor(columns)), other, x)
+        inputs = [values.to(state[name]) for values in (x, other)]
+        with torch.no_grad():
+            said = [functional_call(model.eval(), deaf, (values,)) for values in inputs]
+    except (InputError, KeyError, ValueError, RuntimeError):  # a patch, no such layer, a frozen one, no table
+        return None
+    if not torch.equal(*said):
+        return None
+    mask = {name: torch.zeros(parameter.shape, dtype=torch.bool) for name, parameter in trainable(model).items()}
+    mask[name][:, columns] = True
+    return torch.cat([part.flatten() for part in mask.values()])
 
 
 def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:

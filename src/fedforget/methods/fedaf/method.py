@@ -38,6 +38,13 @@ from fedforget.params import State, trainable
 from fedforget.requests import ErasureRequest
 
 
+def check_requests(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
+    """Refuse settings that cannot serve these."""
+    if settings.target_data == "statistics":
+        check_class_requests(requests)
+    check_preset(settings, requests)
+
+
 def forget_with_fedaf(
     federation: Meter,
     state: Mapping[str, Tensor],
@@ -48,12 +55,9 @@ def forget_with_fedaf(
 ) -> tuple[State, dict[str, list[float]]]:
     """(the global model without the target, the curves of the forgetting)."""
     settings, gave_way = fit_sketch(federation.model, settings, federation.device)
-    if settings.target_data == "statistics":
-        check_class_requests(requests)
     current = dict(state)
     exclude = (*served, *requests)
     sizes = federation.check(exclude)
-    check_preset(settings, requests)
     features = tuple(request for request in requests if request.kind == "feature")
     if features:  # by another way, after the rest
         requests, served = [request for request in requests if request not in features], (*served, *features)
