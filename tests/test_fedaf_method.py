@@ -465,7 +465,7 @@ def test_auto_becomes_a_number_by_the_size_of_the_network():
     for name, (of_small, of_large) in SHORT_BY_SIZE.items():
         served = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
         assert (getattr(QUICK, name), *(getattr(s, name) for s in served)) == ("short", of_small, of_large)
-        assert BY_SIZE[name][0] >= of_small or name == "recovery_lr", "quick costs no more than recommended"
+        assert getattr(small, name) >= of_small or name == "recovery_lr", "quick costs no more than recommended"
     named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50

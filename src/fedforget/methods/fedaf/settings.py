@@ -27,6 +27,8 @@ SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "sketch_samples": (1000, 1000),
     "recovery_share": (0.01, 0.028),
     "recovery_lr": (0.018, 0.006),
+    "recovery_batch_size": (32, 64),
+    "amnesia_steps": (10, 12),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""
 
@@ -44,7 +46,7 @@ class FedAFSettings:
     """Q, for the memories `teacher` and `debiased`."""
     sigma: float | Literal["auto", "literal"] = "auto"
     """The debias weight of Eq. 4."""
-    amnesia_steps: int = 12
+    amnesia_steps: int | Literal["short"] = 12
     """How long the teacher of the memory `reminded` unlearns the target before others' data reminds it."""
 
     preserver: Literal["sketch", "pca", "diagonal", "none"] = "sketch"
@@ -100,7 +102,7 @@ class FedAFSettings:
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
     recovery_lr: float | Literal["auto", "short"] = "auto"
     recovery_momentum: float = 0.9
-    recovery_batch_size: int = 64
+    recovery_batch_size: int | Literal["short"] = 64
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
     reminder_guard: bool | Literal["auto"] = "auto"
@@ -138,7 +140,7 @@ class FedAFSettings:
     def amnesia(self) -> FedAFSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
-            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
+            self, memory="suppressed", ascent="capped", epochs=0, min_steps=int(self.amnesia_steps),
             lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
         )  # fmt: skip
 
@@ -214,8 +216,9 @@ def _hints() -> dict[str, Any]:
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED, sketch_samples="short", recovery_share="short", recovery_lr="short", recovery_min_samples=150
-)
+    RECOMMENDED, sketch_samples="short", amnesia_steps="short", recovery_share="short", recovery_lr="short",
+    recovery_batch_size="short", recovery_min_samples=150,
+)  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
