@@ -144,11 +144,11 @@ def _largest(mine: Row, theirs: Row, name: str) -> float:
 
 
 WHEN = {"bd_acc_by_request": "at once", "bd_acc_by_request_later": f"{FURTHER} rounds later"}
-SHOWN = WHEN | {"bd_acc_plain_by_request_later": f"of its images without the trigger, {FURTHER} rounds later"}
+SHOWN = WHEN | {"bd_acc_plain_by_request_later": f"its images without their trigger, {FURTHER} rounds later"}
 
 
 def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]:
-    return list(dict.fromkeys(request for _, own in ways for row in own for request in row[name]))
+    return list(dict.fromkeys(request for _, own in ways for row in own for request in row.get(name, ())))
 
 
 def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
@@ -156,7 +156,8 @@ def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
     for name, when in SHOWN.items():
         shown = _requests(ways, name)
         body: list[list[str | Entry]] = [
-            [request, *(Entry.of(row[name].get(request) for row in own) for _, own in ways)] for request in shown
+            [request, *(Entry.of(row.get(name, {}).get(request) for row in own) for _, own in ways)]
+            for request in shown
         ]
         found.append(Table(f"BD Acc (%) of each target, {when}", ("", *(way for way, _ in ways)), body, wide=True))
     return found
