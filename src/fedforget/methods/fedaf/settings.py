@@ -28,7 +28,8 @@ SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "recovery_share": (0.01, 0.028),
     "recovery_lr": (0.018, 0.006),
     "recovery_batch_size": (32, 64),
-    "amnesia_steps": (10, 12),
+    "amnesia_steps": (8, 12),
+    "epochs": (0.65, 1),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""
 
@@ -77,8 +78,8 @@ class FedAFSettings:
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
-    epochs: int = 1
-    """EWC epochs: passes over the target."""
+    epochs: float | Literal["short"] = 1
+    """EWC epochs: passes over the target, or a part of one."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
     lr: float | None = None
@@ -192,7 +193,7 @@ class FedAFSettings:
             raise InputError(
                 "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
             )
-        if self.epochs + self.min_steps == 0:
+        if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if self.shrink > 1 or self.rebuilding > 1:
             raise InputError(
@@ -216,8 +217,8 @@ def _hints() -> dict[str, Any]:
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED, sketch_samples="short", amnesia_steps="short", recovery_share="short", recovery_lr="short",
-    recovery_batch_size="short", recovery_min_samples=150,
+    RECOMMENDED, sketch_samples="short", amnesia_steps="short", epochs="short", recovery_share="short",
+    recovery_lr="short", recovery_batch_size="short", recovery_min_samples=150,
 )  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
