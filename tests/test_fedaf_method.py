@@ -353,6 +353,18 @@ def test_a_large_target_is_cut_into_batches():
     assert max(curves["samples"]) <= 5
 
 
+def test_a_part_of_a_pass_asks_the_teacher_for_no_more_than_it_meets():
+    federation, before = make()
+    batches = -(-federation.check([CLASS])[0].target // 4)
+    changes: dict[str, Any] = {"recovery_rounds": 0, "stop_below": None, "min_steps": 0, "batch_size": 4}
+    whole = serve(federation, before, **changes).curves
+    half = serve(federation, before, **changes, epochs=0.5).curves
+    assert len(half["samples"]) == math.ceil(batches / 2) < batches
+    assert half["memory_loss"] == pytest.approx(whole["memory_loss"][: len(half["samples"])]), "the labels are the same"
+    met = sum(half["samples"])
+    assert federation.replies(Forget, amnesia=False)[-1].gradient_evaluations == pytest.approx(met + 0.4 * met)
+
+
 def test_the_step_length_is_a_learning_rate_in_the_sketchs_measure(monkeypatch: pytest.MonkeyPatch):
     """lr = step_length / sqrt(tr F): naming the number it comes to gives the same bits."""
     federation, before = make()
@@ -555,7 +567,7 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
         ("momentum", True, "a finite number, 0 or larger"),
         ("momentum", math.nan, "a finite number, 0 or larger"),
         ("lr", -1, "a finite number, 0 or larger or none"),
-        ("epochs", -1, "a whole number, 0 or larger or head"),
+        ("min_steps", -1, "a whole number, 0 or larger"),
         ("sketch_samples", "all", "a whole number, 0 or larger or auto or short or none"),
         ("freeze_normalisation", 1, "true or false"),
         ("memory", 3, "uniform or random or teacher or debiased or suppressed or reminded"),

@@ -15,11 +15,11 @@ from fedforget.experiments.tables import Entry, Table
 from fedforget.files import write_text
 
 INTRODUCTION = """\
-A point on this list is picked with one option: `fedforget forget --effort quick|lasting|thorough` (the presets
-`recommended`, `lasting` and `thorough` of `fedaf`). Each line is a method minus Retrain after the same further ordinary
-rounds, none of which sees the target: 0 is as if it had never been there. For poisoned targets BD Acc tells; for clean
-ones the memory gap (accuracy on the target minus accuracy on unseen samples of the same kind) and the AUC of a
-membership attack. How the presets came about, and what else was tried: [lasting](../decisions/lasting.md)."""
+A point on this list is picked with one option: `fedforget forget --effort quick|recommended|lasting|thorough` (presets
+of `fedaf`). Each line is a method minus Retrain after the same further ordinary rounds, none of which sees the target:
+0 is as if it had never been there. For poisoned targets BD Acc tells; for clean ones the memory gap (accuracy on the
+target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. How the presets came
+about, and what else was tried: [lasting](../decisions/lasting.md)."""
 AFTER = ("3", "5")
 
 

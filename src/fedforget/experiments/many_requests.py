@@ -47,15 +47,15 @@ def _ways_of(method: str, preset: str) -> tuple[str, ...]:
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    figures = {"bd_acc_by_request_before": bd_acc_by_request(scenario, scenario.before)} | scenario.figures_before()
+    figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
         state, cost, steps = _served(spec, scenario)
         figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
         for done, later in further_rounds(scenario.federation, state, scenario.schedule, scenario.requests, FURTHER):
             if done == 0:
-                figures["bd_acc_by_request"] = bd_acc_by_request(scenario, state)
+                figures |= bd_acc_by_request(scenario, state)
             if done == FURTHER:
-                figures["bd_acc_by_request_later"] = bd_acc_by_request(scenario, later)
+                figures |= bd_acc_by_request(scenario, later, "_later")
                 figures["test_acc_later"] = scenario.measure(later)["test_acc"]
     except FedForgetError as error:
         return figures | {"note": str(error)}
@@ -84,9 +84,13 @@ def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], 
     return state, total, steps
 
 
-def bd_acc_by_request(scenario: Scenario, state: State) -> dict[str, float | None]:
-    """BD Acc of each target, under the request in words."""
-    return {request.describe(): scenario.bd_acc(state, request) for request in scenario.requests}
+def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[str, dict[str, float | None]]:
+    """BD Acc of each target, and how often its images get the flipped label without the trigger, under the request in
+    words."""
+    return {
+        f"{name}_by_request{when}": {r.describe(): figure(state, r) for r in scenario.requests}
+        for name, figure in (("bd_acc", scenario.bd_acc), ("bd_acc_plain", scenario.bd_acc_plain))
+    }
 
 
 def _ways(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
@@ -140,18 +144,20 @@ def _largest(mine: Row, theirs: Row, name: str) -> float:
 
 
 WHEN = {"bd_acc_by_request": "at once", "bd_acc_by_request_later": f"{FURTHER} rounds later"}
+SHOWN = WHEN | {"bd_acc_plain_by_request_later": f"its images without their trigger, {FURTHER} rounds later"}
 
 
 def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]:
-    return list(dict.fromkeys(request for _, own in ways for row in own for request in row[name]))
+    return list(dict.fromkeys(request for _, own in ways for row in own for request in row.get(name, ())))
 
 
 def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
     found = []
-    for name, when in WHEN.items():
+    for name, when in SHOWN.items():
         shown = _requests(ways, name)
         body: list[list[str | Entry]] = [
-            [request, *(Entry.of(row[name].get(request) for row in own) for _, own in ways)] for request in shown
+            [request, *(Entry.of(row.get(name, {}).get(request) for row in own) for _, own in ways)]
+            for request in shown
         ]
         found.append(Table(f"BD Acc (%) of each target, {when}", ("", *(way for way, _ in ways)), body, wide=True))
     return found

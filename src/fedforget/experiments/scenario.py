@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedforget.audit.measures import Measures, measure, measure_now_and_later
+from fedforget.audit.measures import Measures, measure, measure_now_and_later, share_as_trained
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
@@ -26,9 +26,9 @@ from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
-from fedforget.federation.evaluation import Evaluation
+from fedforget.federation.evaluation import Evaluation, evaluate
 from fedforget.federation.history import MemoryHistory
-from fedforget.federation.local import LocalFederation
+from fedforget.federation.local import LocalFederation, thread_count
 from fedforget.federation.rounds import drawn, train
 from fedforget.federation.tasks import Measure
 from fedforget.files import write_bytes, writing
@@ -297,6 +297,21 @@ class Scenario:
         (reply,) = self.federation.ask(task, state, [request.client])
         target = Evaluation.from_numbers(reply.numbers, "target", self.federation.classes)
         return 100.0 * target.flipped_hits / target.evidence if target.evidence else None
+
+    def bd_acc_plain(self, state: Mapping[str, Tensor], request: ErasureRequest) -> float | None:
+        """How often the same images get the flipped label without their trigger: so much of BD Acc is no memory of the
+        backdoor, but one class taken for another."""
+        client = self.federation.client(request.client)
+        flipped = target_mask((request,), request.client, client.samples)
+        flipped &= client.samples.labels != client.samples.true_labels
+        clean = self.dataset.train.features[self._parts[request.client]][flipped]
+        with thread_count(self.options.threads):
+            client.load(state)
+            found = evaluate(
+                client.model, client.samples.select(flipped).with_features(clean), client.normalisation,
+                client.classes, client.device,
+            )  # fmt: skip
+        return share_as_trained(found)
 
     def figures_before(self) -> dict[str, Any]:
         """BD Acc and test accuracy of the model before unlearning, measured once."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,9 +62,17 @@ class Client:
         gone |= withdrawn_mask(requests, self.index, self.samples)
         return target.nonzero().squeeze(1), (~gone).nonzero().squeeze(1)
 
-    def retained(self, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest] = ()) -> Samples:
-        """D' itself: the only samples to train on, with every withdrawn feature blanked."""
+    def retained(
+        self,
+        requests: Sequence[ErasureRequest],
+        being_forgotten: Sequence[ErasureRequest] = (),
+        part: Callable[[int], Tensor] | None = None,
+    ) -> Samples:
+        """D' itself: the only samples to train on, with every withdrawn feature blanked. A `part` of n samples says
+        which positions among them are wanted; the others are not copied."""
         kept = self.positions(requests, being_forgotten)[1]
+        if part is not None and len(kept):
+            kept = kept[part(len(kept))]
         samples = self.samples if len(kept) == len(self.samples) else self.samples.select(kept)
         return self._blanked(samples, requests, being_forgotten)
 

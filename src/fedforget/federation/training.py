@@ -46,11 +46,13 @@ def train_at_client(
     task: Train, state: Mapping[str, Tensor], client: Client, being_forgotten: Sequence[ErasureRequest] = ()
 ) -> Reply:
     """One client's round: theta_{k,t+1} from theta_t (the step before Eq. 2)."""
-    samples = client.retained(task.exclude, being_forgotten)
-    if task.share < 1.0 and len(samples):
+
+    def share(n: int) -> Tensor:
         generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "share")
-        count = max(1, math.ceil(task.share * len(samples)), task.min_samples)
-        samples = samples.select(torch.randperm(len(samples), generator=generator)[:count].sort().values)
+        count = max(1, math.ceil(task.share * n), task.min_samples)
+        return torch.randperm(n, generator=generator)[:count].sort().values
+
+    samples = client.retained(task.exclude, being_forgotten, share if task.share < 1.0 else None)
     if len(samples) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 

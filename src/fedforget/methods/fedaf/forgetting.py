@@ -127,7 +127,8 @@ class Forget(Task):
 
     def _batches(self, n: int, client: Client) -> list[Tensor]:
         """Which of the target's samples each step takes, in the order of the steps."""
-        steps = max(self.settings.min_steps, int(self.settings.epochs) * -(-n // self.settings.batch_size))
+        a_pass = -(-n // self.settings.batch_size)
+        steps = max(self.settings.min_steps, math.ceil(float(self.settings.epochs) * a_pass))
         generator = derive_generator(self.seed, "forget", "client", client.index, "order")
         batches: list[Tensor] = []
         while len(batches) < steps:
@@ -137,16 +138,15 @@ class Forget(Task):
     def _memory(
         self, state: Mapping[str, Tensor], target: Samples, client: Client, batches: Sequence[Tensor]
     ) -> tuple[Tensor, float]:
-        """New labels for the target, and the gradient evaluations they took. The amnesia's few steps need few."""
-        settings = self.settings
-        if self.amnesia:
-            seen = torch.cat(list(batches)).unique()
-            labels, evaluations = self._generated(target.select(seen.to(target.ids.device)), client)
-            return labels.new_zeros(len(target), labels.shape[1]).index_copy_(0, seen, labels), evaluations
-        if settings.memory == "reminded":
+        """New labels for those of the target's samples that a step meets, and the gradient evaluations they took."""
+        seen = torch.cat(list(batches)).unique()
+        met = target if len(seen) == len(target) else target.select(seen.to(target.ids.device))
+        if self.settings.memory == "reminded":
             teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
-            return reminded_labels(teacher, target, client)
-        return self._generated(target, client)
+            labels, evaluations = reminded_labels(teacher, met, client)
+        else:
+            labels, evaluations = self._generated(met, client)
+        return labels.new_zeros(len(target), labels.shape[1]).index_copy_(0, seen, labels), evaluations
 
     def _generated(self, target: Samples, client: Client) -> tuple[Tensor, float]:
         settings = self.settings

@@ -29,7 +29,7 @@ from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.fedaf.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings
-from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, Sketching, sketch_at_client, sketch_pool
+from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, Sketching, sketch_at_client, sketchable
 from fedforget.params import State, weight_count
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
@@ -49,7 +49,7 @@ class OfferKey(Task):
     settings: FedAFSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        samples, limit = len(sketch_pool(client, self)), self.settings.sketch_samples
+        samples, limit = sketchable(client, self), self.settings.sketch_samples
         count = samples if limit is None else min(samples, int(limit))
         if count == 0:
             return Reply(client.index, numbers={"count": 0.0})

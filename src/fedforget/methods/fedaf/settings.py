@@ -27,7 +27,9 @@ SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "sketch_samples": (1000, 1000),
     "recovery_share": (0.01, 0.027),
     "recovery_lr": (0.018, 0.003),
-    "recovery_batch_size": (64, 32),
+    "recovery_batch_size": (32, 32),
+    "amnesia_steps": (8, 12),
+    "epochs": (0.65, 1),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""
 HEAD_BY_SIZE: dict[str, tuple[Any, Any]] = {"step_length": (0.15, 1.0), "epochs": (1, 2)}
@@ -47,7 +49,7 @@ class FedAFSettings:
     """Q, for the memories `teacher` and `debiased`."""
     sigma: float | Literal["auto", "literal"] = "auto"
     """The debias weight of Eq. 4."""
-    amnesia_steps: int = 12
+    amnesia_steps: int | Literal["short"] = 12
     """How long the teacher of the memory `reminded` unlearns the target before others' data reminds it."""
 
     preserver: Literal["sketch", "pca", "diagonal", "none"] = "sketch"
@@ -81,8 +83,8 @@ class FedAFSettings:
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
-    epochs: int | Literal["head"] = 1
-    """EWC epochs: passes over the target."""
+    epochs: float | Literal["short", "head"] = 1
+    """EWC epochs: passes over the target, or a part of one."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
     lr: float | None = None
@@ -144,7 +146,7 @@ class FedAFSettings:
     def amnesia(self) -> FedAFSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
-            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
+            self, memory="suppressed", ascent="capped", epochs=0, min_steps=int(self.amnesia_steps),
             lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
         )  # fmt: skip
 
@@ -201,7 +203,7 @@ class FedAFSettings:
             raise InputError(
                 "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
             )
-        if self.epochs == self.min_steps == 0:
+        if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         if self.shrink > 1 or self.rebuilding > 1:
             raise InputError(
@@ -225,13 +227,9 @@ def _hints() -> dict[str, Any]:
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED,
-    sketch_samples="short",
-    recovery_share="short",
-    recovery_lr="short",
-    recovery_batch_size="short",
-    recovery_min_samples=150,
-)
+    RECOMMENDED, sketch_samples="short", amnesia_steps="short", epochs="short", recovery_share="short",
+    recovery_lr="short", recovery_batch_size="short", recovery_min_samples=150,
+)  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""

@@ -5,7 +5,7 @@ samples (`BuildSketch`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +53,7 @@ class BuildSketch(Task):
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)
-        if len(sketch_pool(client, self)) == 0:
+        if sketchable(client, self) == 0:
             return Reply(client.index, numbers={"count": 0.0})
         with only_from(client.model, self.settings.first_moved):
             sketch = sketch_at_client(client, self)
@@ -66,24 +66,35 @@ class BuildSketch(Task):
         )
 
 
-def sketch_pool(client: Client, task: Sketching) -> Samples:
-    """The samples that the preserver may look at: all of D_k (the paper), or D'; never what is erased."""
+def left_out(task: Sketching) -> tuple[Sequence[ErasureRequest], Sequence[ErasureRequest]]:
+    """(what the preserver may not look at, what it may though it is being forgotten): it may look at D', or at all of
+    D_k (the paper), never at what was erased before."""
     if task.settings.sketch_data == "all":
-        return client.retained(task.served, task.requests)
-    return client.retained((*task.served, *task.requests))
+        return task.served, task.requests
+    return (*task.served, *task.requests), ()
+
+
+def sketchable(client: Client, task: Sketching) -> int:
+    """How many samples the preserver may look at."""
+    return len(client.positions(*left_out(task))[1])
 
 
 def sketch_samples(client: Client, task: Sketching) -> Samples:
-    """All of the pool, or a seeded random part of it."""
-    pool, limit = sketch_pool(client, task), task.settings.sketch_samples
-    if len(pool) == 0:
+    """What the preserver looks at: all that it may, or a seeded random part of it."""
+    limit = task.settings.sketch_samples
+
+    def part(n: int) -> Tensor:
+        if limit is None or int(limit) >= n:
+            return torch.arange(n)
+        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
+        return torch.randperm(n, generator=generator)[: int(limit)].sort().values
+
+    found = client.retained(*left_out(task), part)
+    if len(found) == 0:
         raise InputError(
             f"Client {client.index} keeps no data that the preserver could look at; set sketch_scope to federation."
         )
-    if limit is not None and int(limit) < len(pool):
-        generator = derive_generator(task.seed, "sketch", "client", client.index, "subsample")
-        pool = pool.select(torch.randperm(len(pool), generator=generator)[: int(limit)].sort().values)
-    return pool
+    return found
 
 
 def sketch_at_client(client: Client, task: Sketching, seed: int | None = None) -> Sketch:
