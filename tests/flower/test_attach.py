@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -156,6 +156,20 @@ def test_what_was_withdrawn_is_left_out_for_ever(tmp_path: Path, data: Any):
     assert list(rest.indices) == expected
     assert list(retained(context_of(0, folder), rest).indices) == expected, "twice is once"
     assert retained(context_of(1, folder), data) is data, "another node's withdrawal is not ours"
+
+
+class Pair(NamedTuple):
+    img: torch.Tensor
+    label: int
+
+
+@pytest.mark.parametrize("kind", [tuple, list, Pair])
+def test_a_withdrawn_feature_is_blank_in_pairs_of_every_kind(tmp_path: Path, kind: Any):
+    data: Any = [Pair(x, y) if kind is Pair else kind((x, y)) for x, y in PAIRS]
+    item = retained(context_of(0, withdraw(tmp_path, ErasureRequest.of_feature(0, 2))), data)[1]
+    assert type(item) is kind
+    assert float(item[0][2]) == 0.0
+    assert torch.equal(item[0][3:], X[1][3:])
 
 
 def test_a_loader_keeps_its_settings(tmp_path: Path):

@@ -90,6 +90,11 @@ def test_a_feature_is_asked_for_and_kept(world: World):
             "Method 'cdp' cannot forget column 5 of client 0: it prunes",
         ),
         (
+            {"method": "cdp"},
+            ErasureRequest.of_samples(0, [1]),
+            "CDP prunes the channels of a class, and '1 samples of client 0' names no class; request a class,",
+        ),
+        (
             {"method": "fedaf-c"},
             ErasureRequest.of_feature(0, 5),
             "Method 'fedaf-c' cannot forget column 5 of client 0: ",

@@ -138,9 +138,21 @@ class Beside(nn.Module):
         return self.last(x + self.first(x).relu())
 
 
+class WithACategory(nn.Module):
+    """The first column is a number of a category."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds, self.last = nn.Embedding(4, 3), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.cat([self.kinds(x[:, 0].long()), x[:, 1:]], dim=1))
+
+
 @pytest.mark.parametrize(
     ("model", "feature"),
     [
+        (WithACategory(), (2,)),
         (nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 3)), (2,)),
         (Beside(), (2,)),
         (nn.Sequential(nn.LayerNorm(6)), (2,)),
@@ -150,6 +162,7 @@ class Beside(nn.Module):
         (nn.Sequential(nn.Linear(2, 3)), (2,)),
     ],
     ids=[
+        "other values than numbers",
         "something before it",
         "a way around it",
         "no layer",

@@ -299,7 +299,17 @@ def test_too_few_that_have_anything_left():
     requests = [ErasureRequest.of_class(0, label) for label in range(CLASSES)]
     with pytest.raises(InputError, match="there are 2"):
         forget(world, before, requests, SCHEDULE, "fedaf", **MASKED)
-    assert not world.replies(BuildMaskedSketch)
+    assert world.log == [], "before anything is asked, so that nothing is withdrawn either"
+
+
+def test_an_old_key_goes_with_the_next_offer():
+    world, before = make(SIZES[:3])
+    client = world.client(0)
+    client.kept[SECRET_KEY] = "of a request that failed"
+    everything = tuple(ErasureRequest.of_class(0, label) for label in range(CLASSES))
+    settings = FedAFSettings(**MASKED).for_network(10)
+    OfferKey(seed=0, threads=1, requests=everything, settings=settings).run(before, client)
+    assert SECRET_KEY not in client.kept
 
 
 def test_a_reply_of_another_shape_is_named():

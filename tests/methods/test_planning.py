@@ -56,6 +56,15 @@ def test_then_only_the_last_layers_move(monkeypatch: pytest.MonkeyPatch):
     assert "over the layers from '2.weight' on, and only they move" in note
 
 
+def test_under_masks_a_number_takes_eight_bytes(monkeypatch: pytest.MonkeyPatch):
+    with_room_for(monkeypatch, 60 * WEIGHTS, 8)
+    settings, note = fit_sketch(NETWORK, FedAFSettings(sketch_masked=True, sketch_scope="federation"), CPU)
+    assert settings.sketch_rows == 60
+    assert "60 rows" in note
+    with pytest.raises(InputError, match="use 96 rows or fewer, or set sketch_masked to false"):
+        plan_sketch(NETWORK, 750, settings.planned_dtype, CPU)
+
+
 def test_what_the_user_set_does_not_give_way(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, 60 * WEIGHTS, 2)
     settings, note = fit_sketch(NETWORK, FedAFSettings(sketch_rows=75, sketch_dtype="float32"), CPU)

@@ -73,11 +73,7 @@ def curve(
             attacked = attack_membership(
                 scenario.federation, state, scenario.requests, keep=False, seed=schedule.seed, threads=schedule.threads
             )
-            own = {
-                name: measured[name]
-                for name in ("bd_acc", "bd_acc_test", "bd_acc_plain", "true_acc", "target_loss", "test_acc")
-            }
-            found[str(done)] = own | beside_unseen(attacked)
+            found[str(done)] = {name: measured[name] for name in KEPT} | beside_unseen(attacked)
     return found
 
 

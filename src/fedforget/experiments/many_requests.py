@@ -144,7 +144,9 @@ def _largest(mine: Row, theirs: Row, name: str) -> float:
 
 
 WHEN = {"bd_acc_by_request": "at once", "bd_acc_by_request_later": f"{FURTHER} rounds later"}
-SHOWN = WHEN | {"bd_acc_plain_by_request_later": f"its images without their trigger, {FURTHER} rounds later"}
+SHOWN = {name: f"BD Acc (%) of each target, {when}" for name, when in WHEN.items()} | {
+    "bd_acc_plain_by_request_later": f"That label (%) on its images without the trigger, {FURTHER} rounds later"
+}
 
 
 def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]:
@@ -153,13 +155,15 @@ def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]
 
 def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
     found = []
-    for name, when in SHOWN.items():
+    for name, title in SHOWN.items():
         shown = _requests(ways, name)
+        if not shown:
+            continue
         body: list[list[str | Entry]] = [
             [request, *(Entry.of(row.get(name, {}).get(request) for row in own) for _, own in ways)]
             for request in shown
         ]
-        found.append(Table(f"BD Acc (%) of each target, {when}", ("", *(way for way, _ in ways)), body, wide=True))
+        found.append(Table(title, ("", *(way for way, _ in ways)), body, wide=True))
     return found
 
 

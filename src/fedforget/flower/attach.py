@@ -57,7 +57,8 @@ class Retained(Subset[Any]):
             return item
         if isinstance(item, Mapping):
             return {**item, self.features: self._without(item[self.features])}
-        return type(item)((self._without(item[0]), item[1]))
+        blank = (self._without(item[0]), item[1])
+        return type(item)(*blank) if hasattr(item, "_fields") else type(item)(blank)
 
     def _without(self, values: Any) -> Any:
         if isinstance(values, list):  # several samples at once

@@ -35,7 +35,7 @@ class NodeStore:
     def __init__(self, folder: Path, client: int) -> None:
         self.folder, self.client = Path(folder), client
         with writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.kept = KeptInFiles(self.folder)
         if self._read()["client"] != client:
             raise InputError(

@@ -127,8 +127,8 @@ class Forget(Strategy):
         column = None if feature is None else check_form((feature,) if isinstance(feature, int) else tuple(feature))
         waiting = Waiting(partition, name, node_id, label, ids, column, method, preset, overrides)
         _, settings = method_settings(method, preset, **overrides)
-        if partition is not None:  # a node by another name has a number only once it is there
-            check_servable(method, settings, [waiting.of_client(partition)])
+        # A node by another name has its number only once it is there; until then the sentence speaks of client 0.
+        check_servable(method, settings, [waiting.of_client(0 if partition is None else partition)])
         self.waiting.append(waiting)
 
     def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:

@@ -92,14 +92,18 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     if not place.clients:
         return describe_run(place.run)
     run = Run(place.run)
-    dataset = run.config.load_dataset()
-    classes = place.run_config.get("classes", 0) or len(dataset.classes)
+    classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
+    try:
+        dataset = run.config.load_dataset()
+        classes, shape = classes or len(dataset.classes), tuple(dataset.train.features.shape[1:])
+    except InputError:  # the shape may stay unsaid
+        if not classes:
+            raise
     counts = {number: tuple(client.get("counts", ())) for number, client in enumerate(place.clients)}
     samples = {number: int(client.get("samples", sum(counts[number]))) for number, client in enumerate(place.clients)}
     names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    shape = tuple(dataset.train.features.shape[1:])
     return Description(tuple(map(str, range(classes))), counts, names, samples, shape), run.load_model()
 
 

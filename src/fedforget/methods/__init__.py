@@ -35,7 +35,6 @@ from fedforget.methods.fedaf.settings import (
     RECOMMENDED,
     THOROUGH,
     WITHOUT_DATA,
-    FedAFSettings,
 )
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
@@ -62,6 +61,8 @@ class Method:
     """Whether the function takes `history`, the clients' models that were kept in training."""
     no_feature: str = ""
     """Why it cannot serve a feature request; empty if it can."""
+    check: Callable[[Any, Sequence[ErasureRequest]], object] | None = None
+    """Refuses what the method cannot serve with its settings, whoever holds the data."""
 
 
 _SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
@@ -78,6 +79,7 @@ METHODS: dict[str, Method] = {
             "paper": PAPER,
         },
         "overwrite the target with new memories",
+        check=check_requests,
     ),
     "fedaf-c": Method(
         forget_with_fedaf,
@@ -99,6 +101,7 @@ METHODS: dict[str, Method] = {
         {"paper": cdp.PAPER, "code": cdp.CODE},
         "prune the channels that know the class",
         no_feature="it prunes the channels of a class, and a feature is of every class",
+        check=lambda settings, requests: cdp.classes_of(requests),
     ),
     "pgd": Method(
         forget_with_pgd,
@@ -200,8 +203,9 @@ def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest
     if feature is not None and why:
         can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
         raise InputError(f"Method '{method}' cannot forget {feature.describe()}: {why}; use one of {can}.")
-    if isinstance(settings, FedAFSettings):
-        check_requests(settings, requests)
+    check = METHODS[method].check
+    if check is not None:
+        check(settings, requests)
 
 
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:

@@ -16,6 +16,7 @@ docs/decisions/features.md says what else was tried."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +36,7 @@ from fedforget.methods.fedaf.rebuilding import train_on
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
-from fedforget.params import State, slices, state_of, trainable, weight_count
+from fedforget.params import State, copy_state, slices, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -100,14 +101,15 @@ def column_weights(model: nn.Module, state: State, requests: Sequence[ErasureReq
         )
         if kernel.dim() != 2 or columns[-1] >= kernel.shape[1]:
             return None
-        deaf = {**state, name: state[name].index_fill(1, torch.tensor(columns, device=state[name].device), 0.0)}
+        weights = copy_state(state, "cpu")
+        deaf = {**weights, name: weights[name].index_fill(1, torch.tensor(columns), 0.0)}
         x, other = torch.randn((2, 16, kernel.shape[1]), generator=derive_generator(seed, "features", "columns"))
         other = torch.where(torch.isin(torch.arange(kernel.shape[1]), torch.tensor(columns)), other, x)
-        inputs = [values.to(state[name]) for values in (x, other)]
+        network = copy.deepcopy(model).cpu().eval()  # an index that is out of range spoils a GPU for the whole process
         with torch.no_grad():
-            said = [functional_call(model.eval(), deaf, (values,)) for values in inputs]
-    except (InputError, KeyError, ValueError, RuntimeError):  # a patch, no such layer, a frozen one, no table
-        return None
+            said = [functional_call(network, deaf, (values.to(weights[name]),)) for values in (x, other)]
+    except (InputError, LookupError, ValueError, RuntimeError, TypeError, AssertionError):
+        return None  # a patch, no such layer, a frozen one, or a network that takes other values than these
     if not torch.equal(*said):
         return None
     mask = {name: torch.zeros(parameter.shape, dtype=torch.bool) for name, parameter in trainable(model).items()}

@@ -37,7 +37,8 @@ from fedforget.seeds import derive_seed
 PUBLIC_KEY = "fedaf.key."
 """Under this name and the client's number its public key travels beside the model."""
 SECRET_KEY = "fedaf.secret"
-"""Under this name a client keeps its secret key between the two messages, and no longer."""
+"""Under this name a client keeps its secret key between the two messages. One that was offered and never used, since
+the request failed in between, has masked nothing; it goes with the next offer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class OfferKey(Task):
     settings: FedAFSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
+        client.kept.pop(SECRET_KEY, None)
         samples, limit = sketchable(client, self), self.settings.sketch_samples
         count = samples if limit is None else min(samples, int(limit))
         if count == 0:
@@ -84,7 +86,7 @@ class BuildMaskedSketch(Task):
         check_masking(len(set(keys.values())))
         client.load({name: tensor for name, tensor in state.items() if not name.startswith(PUBLIC_KEY)})
         with only_from(client.model, self.settings.first_moved):
-            plan_sketch(client.model, int(self.settings.sketch_rows), torch.int64, torch.device("cpu"))
+            plan_sketch(client.model, int(self.settings.sketch_rows), self.settings.planned_dtype, torch.device("cpu"))
             sketch = sketch_at_client(client, self, masked_sketch_seed(self, client.index))
         return Reply(
             client.index,

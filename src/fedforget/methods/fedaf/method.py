@@ -63,10 +63,11 @@ def forget_with_fedaf(
         requests, served = [request for request in requests if request not in features], (*served, *features)
     if requests and settings.preserver in ("sketch", "pca"):
         with only_from(federation.model, settings.first_moved):
-            plan_sketch(federation.model, int(settings.sketch_rows), settings.dtype, federation.device)
+            plan_sketch(federation.model, int(settings.sketch_rows), settings.planned_dtype, federation.device)
         federation.notes += [gave_way] if gave_way else []
     if settings.sketch_masked and any(_takes_everybodys(settings, request.client, sizes) for request in requests):
-        check_masking(len(participants(federation, (*served, *requests))))
+        emptied = {client for client, size in sizes.items() if size.retained == 0}
+        check_masking(len(set(participants(federation, (*served, *requests))) - emptied))
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)

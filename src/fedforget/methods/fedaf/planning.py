@@ -36,17 +36,17 @@ def fit_sketch(model: nn.Module, asked: FedAFSettings, device: torch.device) -> 
     weights = weight_count(model)
     free = int(PLANNED * available_bytes(device))
     rows = int(settings.sketch_rows)
-    if rows * weights * settings.dtype.itemsize <= free:
+    if rows * weights * settings.planned_dtype.itemsize <= free:
         return settings, ""
     fitting = replace(settings, sketch_dtype="bfloat16") if asked.sketch_dtype == "auto" else settings
-    if rows * weights * fitting.dtype.itemsize <= free:
+    if rows * weights * fitting.planned_dtype.itemsize <= free:
         return fitting, _note(f"it is kept as {fitting.sketch_dtype}")
     if asked.sketch_rows != "auto":
         return settings, ""  # who asks for so many rows is told that they do not fit
-    fewer = free // (weights * fitting.dtype.itemsize)
+    fewer = free // (weights * fitting.planned_dtype.itemsize)
     if fewer >= FEWEST_ROWS:
         return replace(fitting, sketch_rows=fewer), _note(f"it has {fewer} rows of {fitting.sketch_dtype}, not {rows}")
-    first = _last_layers(model, free // (FEWEST_ROWS * fitting.dtype.itemsize))
+    first = _last_layers(model, free // (FEWEST_ROWS * fitting.planned_dtype.itemsize))
     if first is None:
         return settings, ""
     return (
@@ -60,14 +60,15 @@ def fit_sketch(model: nn.Module, asked: FedAFSettings, device: torch.device) -> 
 def plan_sketch(model: nn.Module, rows: int, dtype: torch.dtype, device: torch.device) -> int:
     """Bytes of the s x m sketch, or a refusal, before any work, that says which s would fit."""
     size = weight_count(model)
-    per_row = size * torch.empty((), dtype=dtype).element_size()
+    per_row = size * dtype.itemsize
     needed, free = rows * per_row, int(USABLE * available_bytes(device))
     if needed > free:
         fits = free // per_row
         advice = f"use {fits} rows or fewer" if fits else "use a smaller model"
+        smaller = {torch.int64: ", or set sketch_masked to false", torch.float32: ", or store it as bfloat16"}
         raise InputError(
             f"A sketch of {rows} rows for {size:,} parameters needs {needed / 2**30:.2f} GiB, but only "
-            f"{free / 2**30:.2f} GiB of memory may be used; {advice}, or store it as bfloat16."
+            f"{free / 2**30:.2f} GiB of memory may be used; {advice}{smaller.get(dtype, '')}."
         )
     return needed
 

@@ -143,6 +143,11 @@ class FedAFSettings:
         return torch.bfloat16 if self.sketch_dtype == "bfloat16" else torch.float32
 
     @property
+    def planned_dtype(self) -> torch.dtype:
+        """Of the sketch where it is largest: under masks it travels as 64-bit numbers (`federation/masking.py`)."""
+        return torch.int64 if self.sketch_masked else self.dtype
+
+    @property
     def amnesia(self) -> FedAFSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
@@ -237,18 +242,15 @@ THOROUGH = replace(LASTING, rebuilding=0.08)
 WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", step_length="head", epochs="head")
 """For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
-    "quick": (
-        "quick",
-        "the target is gone from this model, at the least cost; later training may bring part of it back",
-    ),
     "recommended": ("recommended", "the target is gone from this model; later training may bring part of it back"),
+    "quick": ("quick", "the same for less, a little less exactly; later training may bring part of the target back"),
     "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
     "thorough": (
         "thorough",
         "later training rounds do not bring the target back; most accuracy is rebuilt at once",
     ),
 }
-"""What a user picks: the preset of each, and what it buys (docs/decisions/lasting.md, the `durability` experiment)."""
+"""What a user picks, the default first: the preset of each, and what it buys (docs/decisions/lasting.md, quick.md)."""
 
 PAPER = FedAFSettings(
     memory="debiased", teachers=10, sigma="auto",
