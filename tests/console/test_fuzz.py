@@ -98,7 +98,7 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
         if known := things(operation.path, ids):
             fuzz(operation.as_strategy(path_parameters=known), url, headers, allowed, statuses)
     assert sum(statuses.values()) > 500
-    assert (statuses[200] + statuses[201] > 20) == (role is not None)
+    assert (statuses[200] + statuses[201] > 5) == (role is not None), "some of it is answered, unless nobody asks"
     check = world.ledger.check()
     assert check.problems == (), "whatever was sent, the ledger is whole"
 
