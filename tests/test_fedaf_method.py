@@ -568,7 +568,7 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
         ("momentum", math.nan, "a finite number, 0 or larger"),
         ("lr", -1, "a finite number, 0 or larger or none"),
         ("min_steps", -1, "a whole number, 0 or larger"),
-        ("sketch_samples", "all", "a whole number, 0 or larger or auto or short or none"),
+        ("sketch_samples", "all", "a whole number, 0 or larger or auto or none"),
         ("freeze_normalisation", 1, "true or false"),
         ("memory", 3, "uniform or random or teacher or debiased or suppressed or reminded"),
         ("sigma", "big", "a finite number, 0 or larger or auto or literal"),

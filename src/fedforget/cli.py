@@ -260,8 +260,7 @@ def forget(
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
     effort: Annotated[
-        str | None,
-        typer.Option(help="How much fedaf may cost, and so what lasts: quick, recommended, lasting or thorough."),
+        str | None, typer.Option(help=f"How much fedaf may cost, and so what lasts: one of {', '.join(EFFORTS)}.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")

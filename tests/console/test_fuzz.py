@@ -40,7 +40,7 @@ from fedforget.ledger.states import Role
 
 pytestmark = pytest.mark.slow
 ROLES: list[Role | None] = [None, *Role]
-EXAMPLES = 20
+EXAMPLES = 30
 CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance,
     response_headers_conformance,
@@ -98,7 +98,7 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
         if known := things(operation.path, ids):
             fuzz(operation.as_strategy(path_parameters=known), url, headers, allowed, statuses)
     assert sum(statuses.values()) > 500
-    assert (statuses[200] + statuses[201] > 5) == (role is not None), "some of it is answered, unless nobody asks"
+    assert (statuses[200] + statuses[201] > 20) == (role is not None)
     check = world.ledger.check()
     assert check.problems == (), "whatever was sent, the ledger is whole"
 

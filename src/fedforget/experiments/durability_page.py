@@ -13,9 +13,10 @@ from fedforget.experiments.pages import provenance_of
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
 from fedforget.files import write_text
+from fedforget.methods.fedaf.settings import EFFORTS
 
-INTRODUCTION = """\
-A point on this list is picked with one option: `fedforget forget --effort quick|recommended|lasting|thorough` (presets
+INTRODUCTION = f"""\
+A point on this list is picked with one option: `fedforget forget --effort {"|".join(EFFORTS)}` (presets
 of `fedaf`). Each line is a method minus Retrain after the same further ordinary rounds, none of which sees the target:
 0 is as if it had never been there. For poisoned targets BD Acc tells; for clean ones the memory gap (accuracy on the
 target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. How the presets came

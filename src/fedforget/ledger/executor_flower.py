@@ -95,7 +95,7 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
     try:
         dataset = run.config.load_dataset()
-        classes, shape = classes or len(dataset.classes), tuple(dataset.train.features.shape[1:])
+        classes, shape = classes or len(dataset.classes), dataset.shape
     except InputError:  # the shape may stay unsaid
         if not classes:
             raise

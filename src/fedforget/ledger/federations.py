@@ -97,8 +97,8 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
-    shape = tuple(dataset.train.features.shape[1:])
-    return Description(tuple(str(name) for name in dataset.classes), counts, shape=shape), run.load_model()
+    classes = tuple(str(name) for name in dataset.classes)
+    return Description(classes, counts, shape=dataset.shape), run.load_model()
 
 
 class Settings(TypedDict, total=False):

@@ -16,6 +16,7 @@ from sqlalchemy import and_, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from fedforget.audit.feature_sensitivity import about_features
 from fedforget.errors import InputError
 from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
 from fedforget.ledger.errors import LeaseLostError
@@ -116,7 +117,7 @@ class Work(Intake):
             return found[:1], False  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
         # Features and samples are judged by different measures, so one version cannot be judged for both.
-        return [r for r in together if _about_feature(r) == _about_feature(together[0])], False
+        return [r for r in together if about_features([r.erasure]) == about_features([together[0].erasure])], False
 
     def _locked(self, session: Session, query: Any) -> list[Request]:
         found = list(session.scalars(query.with_for_update(key_share=True)))
@@ -209,7 +210,3 @@ class Work(Intake):
         with self.database.reading() as session:
             found = session.scalars(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
             return {row.request: row for row in found}
-
-
-def _about_feature(request: Request) -> bool:
-    return request.erasure.kind == "feature"

@@ -95,10 +95,8 @@ def column_weights(model: nn.Module, state: State, requests: Sequence[ErasureReq
     them: with 0 there the network says the same, to the bit, whatever the columns hold. Else None."""
     try:
         name = first_kernel(model)
-        kernel, columns = (
-            trainable(model)[name],
-            sorted({column for request in requests for (column,) in [request.feature]}),
-        )
+        kernel = trainable(model)[name]
+        columns = sorted({column for request in requests for (column,) in [request.feature]})
         if kernel.dim() != 2 or columns[-1] >= kernel.shape[1]:
             return None
         weights = copy_state(state, "cpu")

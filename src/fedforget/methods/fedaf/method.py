@@ -227,5 +227,5 @@ def recovery_task(
     return replace(
         schedule.train_task(round, exclude), epochs=1, share=float(settings.recovery_share),
         min_samples=settings.recovery_min_samples, lr=float(settings.recovery_lr),
-        momentum=settings.recovery_momentum, batch_size=int(settings.recovery_batch_size), purpose=purpose,
+        momentum=settings.recovery_momentum, batch_size=settings.recovery_batch_size, purpose=purpose,
     )  # fmt: skip

@@ -24,10 +24,8 @@ BY_SIZE: dict[str, tuple[Any, Any]] = {
 }
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
 SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
-    "sketch_samples": (1000, 1000),
     "recovery_share": (0.01, 0.027),
     "recovery_lr": (0.018, 0.003),
-    "recovery_batch_size": (32, 32),
     "amnesia_steps": (8, 12),
     "epochs": (0.65, 1),
 }
@@ -69,7 +67,7 @@ class FedAFSettings:
     sketch_masked: bool = False
     """Everybody's sketch comes under masks that cancel in the sum, the only thing the server then sees: see
     `masked_sketch.py`. It takes three clients or more, and s rows of 8-byte numbers from each of them."""
-    sketch_samples: int | Literal["auto", "short"] | None = "auto"
+    sketch_samples: int | Literal["auto"] | None = "auto"
     """At most so many samples, drawn at random; None: all."""
     sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """`auto`: float32, or what fits into memory (`planning.py`)."""
@@ -108,7 +106,7 @@ class FedAFSettings:
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
     recovery_lr: float | Literal["auto", "short"] = "auto"
     recovery_momentum: float = 0.9
-    recovery_batch_size: int | Literal["short"] = 64
+    recovery_batch_size: int = 64
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
     reminder_guard: bool | Literal["auto"] = "auto"
@@ -232,8 +230,8 @@ def _hints() -> dict[str, Any]:
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED, sketch_samples="short", amnesia_steps="short", epochs="short", recovery_share="short",
-    recovery_lr="short", recovery_batch_size="short", recovery_min_samples=150,
+    RECOMMENDED, sketch_samples=1000, amnesia_steps="short", epochs="short", recovery_share="short",
+    recovery_lr="short", recovery_batch_size=32, recovery_min_samples=150,
 )  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
