@@ -31,7 +31,7 @@ from fedforget.data.features import parse_feature
 from fedforget.demo import demo_run
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
-from fedforget.methods import METHODS, method_settings
+from fedforget.methods import METHODS, method_settings, setting_words
 from fedforget.methods.fedaf.settings import EFFORTS
 from fedforget.pipeline import Progress as Report
 from fedforget.pipeline import forget_run, train_run
@@ -321,13 +321,13 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _settings(method: str, preset: str | None, texts: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE as TOML would read the value; a bare word is text. `none` is a word where the setting takes words,
+    """NAME=VALUE as TOML would read the value; a bare word is text. `none` is a word where the setting has that word,
     and nothing elsewhere."""
     _, defaults = method_settings(method, preset)
     values: dict[str, Any] = {}
     for name, text in map(_pair, texts):
         if text.lower() == "none":
-            values[name] = "none" if isinstance(getattr(defaults, name, None), str) else None
+            values[name] = "none" if "none" in setting_words(defaults, name) else None
             continue
         try:
             values[name] = tomllib.loads(f"value = {text}")["value"]
