@@ -339,7 +339,7 @@ def test_ctrl_c_is_one_sentence_and_130(fedforget: Command, tmp_path: Path, monk
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedforget.cli.train_run", interrupt)
+    monkeypatch.setattr("fedforget.cli_train.train_run", interrupt)
     said = fedforget("train", *SMALL, "--out", tmp_path / "run")
     assert said == Said(
         130, "", "Interrupted; what is done is kept, and the same command goes on (train with --resume).\n"
