@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from fedforget.auditing import audit_run
+from fedforget.data.features import covers, overlap
 from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
 from fedforget.federation.local import Federation, TargetSize
@@ -75,12 +76,14 @@ def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...]
     known: list[ErasureRequest] = []
     taken: dict[ErasureRequest, list[ErasureRequest]] = {}
     for request in job.requests:
-        takers = [other for other in job.served if other.client == request.client and other.kind != "feature"]
+        served = [other for other in job.served if other.client == request.client]
+        takers = [other for other in served if other.kind != "feature"]
+        blank = [other for other in served if other.kind == "feature"]
         if takers and size((*takers, request)) == size(takers):
             whole = size((request,))
             taken[request] = [other for other in takers if size((other, request)) < size((other,)) + whole]
-        elif request in job.served:
-            known.append(request)
+        elif request.kind == "feature" and covers([other.feature for other in blank], request.feature):
+            known += [other for other in blank if overlap(other.feature, request.feature)]
         else:
             fresh.append(request)
     if any(request.kind == "feature" for request in (*fresh, *known)):

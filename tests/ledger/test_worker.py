@@ -317,6 +317,22 @@ def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(
     assert methods == [None, "frr", "frr", "none"]
 
 
+def test_a_patch_within_what_was_withdrawn_is_examined_with_it(office: Office, tmp_path: Path):
+    """It has one value in every sample already: there is nothing to forget, and by itself nothing to measure."""
+    office.register("patches", method="frr", audit_level="quick")
+    left, right = (ErasureRequest.of_feature(0, patch) for patch in ([2, 2, 4, 2], [2, 4, 4, 2]))
+    elsewhere, within = (ErasureRequest.of_feature(0, patch) for patch in ([0, 0, 1, 1], [3, 3, 2, 2]))
+    ids = [office.queue(target, "patches") for target in (left, right, elsewhere, within, left)]
+    assert office.work() == 5
+    assert [version.method for version in office.ledger.versions("patches")][1:] == ["frr"] * 3 + ["none"] * 2
+    record = evidence_of(office, ids[3], tmp_path)
+    assert record["request"]["requests"] == [left.to_json(), right.to_json()]
+    assert record["request"]["served"] == [elsewhere.to_json()]
+    assert all(reading["subject"] is not None for reading in record["readings"])
+    again = evidence_of(office, ids[4], tmp_path)["request"]["requests"]
+    assert again == [left.to_json(), within.to_json()]
+
+
 def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):
     """A method that does nothing. An officer rejects it, and publishes it when it is tried again."""
     office = Office(ledger, poisoned)
