@@ -240,6 +240,13 @@ def test_settings_are_passed_on(fedforget: Command, own_copy: Path):
     assert chosen == {"lr": 0.02, "memory": "uniform", "stop_below": None, "normalise": False}
 
 
+def test_none_is_a_word_only_where_the_setting_has_that_word(fedforget: Command, own_copy: Path):
+    """`sketch_samples` is a word by default (auto) and may be nothing; `preserver` has `none` among its words."""
+    words = ("--set", "sketch_samples=none", "--set", "preserver=none", "--set", "lr=0.01")
+    result = only_json(fedforget("forget", own_copy, "--client", "0", "--class", held(0)[0], "--json", *words))
+    assert (result["settings"]["sketch_samples"], result["settings"]["preserver"]) == (None, "none")
+
+
 def test_a_configuration_file_and_options_that_win(fedforget: Command, tmp_path: Path):
     toml = tmp_path / "run.toml"
     toml.write_text(
@@ -332,7 +339,7 @@ def test_ctrl_c_is_one_sentence_and_130(fedforget: Command, tmp_path: Path, monk
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fedforget.cli.train_run", interrupt)
+    monkeypatch.setattr("fedforget.cli_train.train_run", interrupt)
     said = fedforget("train", *SMALL, "--out", tmp_path / "run")
     assert said == Said(
         130, "", "Interrupted; what is done is kept, and the same command goes on (train with --resume).\n"
@@ -459,6 +466,11 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "fraction": (("--set", "batch_size=1.5"), "Setting 'batch_size' of 'fedaf' is 1.5, but it must be a whole number"),
     "date": (("--set", "lr=2020-01-01"), "Setting 'lr' of 'fedaf' is 2020-01-01, but it must be a finite number"),
     "list": (("--set", "lr=[1]"), "Setting 'lr' of 'fedaf' is [1], but it must be a finite number, 0 or larger"),
+    "none for a count": (("--set", "batch_size=none"), "Setting 'batch_size' of 'fedaf' is none, but it must be"),
+    "none for a word": (("--set", "memory=none"), "Setting 'memory' of 'fedaf' is none, but it must be uniform or"),
+    "none for a size": (("--set", "sketch_rows=none"), "Setting 'sketch_rows' of 'fedaf' is none, but it must be"),
+    "none of nothing": (("--set", "speed=none"), "Method 'fedaf' has no setting 'speed'; it has target_data,"),
+    "none of a property": (("--set", "dtype=none"), "Method 'fedaf' has no setting 'dtype'; it has target_data,"),
     "unknown memory": (("--set", "memory=good"), "Setting 'memory' of 'fedaf' is 'good', but it must be uniform or"),
     "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
     "sketch": (("--set", "sketch_rows=1000000000"), "A sketch of 1000000000 rows for "),

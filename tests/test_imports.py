@@ -154,7 +154,8 @@ LAYERS: dict[str, int] = {
     "report": 7, "runs": 7, "oracle_cache": 7, "report_evidence": 7, "report_plots": 7,
     "pipeline": 8, "auditing": 8, "demo": 8, "jobs": 8, "serving": 8,
     "flower": 9, "ledger": 10, "console": 11, "cli": 12, "cli_reproduce": 12, "cli_verify": 12, "cli_ledger": 12,
-    "cli_request": 12, "cli_work": 12, "cli_serve": 12, "cli_bench": 12,
+    "cli_request": 12, "cli_work": 12, "cli_serve": 12, "cli_bench": 12, "cli_terminal": 12, "cli_targets": 12,
+    "cli_train": 12, "cli_forget": 12, "cli_audit": 12,
 }  # fmt: skip
 
 

@@ -188,7 +188,7 @@ def _judge_all(
                 "oracles": [o.pictures for o in examined_oracles],
             },
             level=case.level,
-            notes=examination.notes,
+            notes=(*result.get("notes", ()), *examination.notes),
         )
         rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
 

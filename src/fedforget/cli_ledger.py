@@ -8,15 +8,15 @@ from __future__ import annotations
 import getpass
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
+from fedforget.cli_terminal import JsonOption, print_result
 from fedforget.errors import InputError
 from fedforget.files import write_text
 
@@ -40,7 +40,6 @@ LedgerOption = Annotated[
 AsOption = Annotated[
     str | None, typer.Option("--as", help="The account that acts (default: $FEDFORGET_ACCOUNT, else your user name).")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
 MethodOption = Annotated[str, typer.Option(help="The method that serves its requests.")]
 PresetOption = Annotated[str | None, typer.Option(help="A preset of the method.")]
@@ -302,11 +301,3 @@ def make_link(
         secret = ledger.make_link(name, lasting=timedelta(hours=hours))
     link = f"{console.rstrip('/')}/link/{secret}"
     print_result(as_json, {"link": link}, [link])
-
-
-def print_result(as_json: bool, values: Mapping[str, Any], lines: Sequence[str]) -> None:
-    if as_json:
-        print(json.dumps(values))
-        return
-    for line in lines:
-        Console(highlight=False).print(line, markup=False, soft_wrap=True)

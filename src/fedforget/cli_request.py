@@ -15,13 +15,12 @@ from rich.table import Table
 from fedforget.cli_ledger import (
     AsOption,
     HomeOption,
-    JsonOption,
     LedgerOption,
     ReasonOption,
     acting,
     open_ledger,
-    print_result,
 )
+from fedforget.cli_terminal import JsonOption, print_result
 from fedforget.data.features import parse_feature
 from fedforget.errors import InputError
 from fedforget.files import write_text

@@ -14,7 +14,6 @@ import typer
 from fedforget.cli_ledger import (
     AsOption,
     HomeOption,
-    JsonOption,
     KeepOption,
     LedgerOption,
     LevelOption,
@@ -27,8 +26,8 @@ from fedforget.cli_ledger import (
     needs_service,
     open_ledger,
     print_registered,
-    print_result,
 )
+from fedforget.cli_terminal import JsonOption, print_result
 from fedforget.errors import InputError
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 
 from fedforget.auditing import audit_run
+from fedforget.data.features import covers, overlap
 from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
 from fedforget.federation.local import Federation, TargetSize
 from fedforget.federation.tasks import Reply, Task
 from fedforget.files import write_bytes, writing
 from fedforget.jobs import Job, Outcome, each_once, requests_of
-from fedforget.methods.checks import is_new
 from fedforget.pipeline import Progress, branch_folder, branch_off
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs import Run, Trunk, load_model, read_sealed, write_sealed
@@ -33,7 +33,7 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     if done is not None:
         auditing()
         return done
-    fresh, known = _split(federation, job)
+    fresh, known, gone = _split(federation, job)
     result = None
     if fresh:
         branch = branch_folder(run, fresh, job.method, job.preset)
@@ -42,9 +42,10 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
             branch_off(run, run.trunk, federation, fresh, job.method, job.preset, progress, job.settings)
             result = _result_in(branch, run.trunk)
     audited = fresh
-    if known:
+    if known or gone:
         audited = each_once((*fresh, *known))
-        result = _also_about(run, result, audited, [request for request in job.served if request not in known])
+        served = [request for request in job.served if request not in known]
+        result = _also_about(run, result, audited, served, _notes(fresh, known, gone))
     assert result is not None, "a job has at least one request"
     auditing()
     # Retrain is the first of the oracles: there it would be judged against itself.
@@ -62,25 +63,51 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     return outcome
 
 
-def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...], tuple[ErasureRequest, ...]]:
-    """(what is left to forget, the served requests that have the rest). A request whose whole target went before needs
-    no method any more; it is audited with those that took it."""
+def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...], ...]:
+    """(what is left to forget, the served requests that have the rest, features whose samples are all gone).
+
+    A request whose whole target went before needs no method any more; it is audited with those that took it. Beside
+    other features a feature whose samples went is not: no measure judges features and samples together."""
 
     def size(requests: Sequence[ErasureRequest]) -> int:
         return sum(part.target for part in federation.check(requests).values()) if requests else 0
 
     fresh: list[ErasureRequest] = []
     known: list[ErasureRequest] = []
+    taken: dict[ErasureRequest, list[ErasureRequest]] = {}
     for request in job.requests:
         served = [other for other in job.served if other.client == request.client]
-        if request in served:
-            known.append(request)
-        elif served and not is_new(federation, [request], served):
-            whole, gone = size((request,)), [other for other in served if other.kind != "feature"]
-            known += [other for other in gone if size((other, request)) < size((other,)) + whole]
+        takers = [other for other in served if other.kind != "feature"]
+        blank = [other for other in served if other.kind == "feature"]
+        if takers and size((*takers, request)) == size(takers):
+            whole = size((request,))
+            taken[request] = [other for other in takers if size((other, request)) < size((other,)) + whole]
+        elif request.kind == "feature" and covers([other.feature for other in blank], request.feature):
+            known += [other for other in blank if overlap(other.feature, request.feature)]
         else:
             fresh.append(request)
-    return tuple(fresh), each_once(known)
+    if any(request.kind == "feature" for request in (*fresh, *known)):
+        return tuple(fresh), each_once(known), tuple(taken)
+    return tuple(fresh), each_once((*known, *(other for takers in taken.values() for other in takers))), ()
+
+
+def _notes(
+    fresh: Sequence[ErasureRequest], known: Sequence[ErasureRequest], gone: Sequence[ErasureRequest]
+) -> list[str]:
+    """What a person should know of a result that is not about what was asked alone."""
+    notes = []
+    if known and fresh:
+        notes.append("The version before had forgotten some of this already; that part is examined again.")
+    elif known:
+        notes.append(
+            "The version before had forgotten all of this already; its model stays as it is, and is examined again."
+        )
+    if gone:
+        notes.append(
+            f"All samples of {describe_requests(gone)} had been withdrawn before, so nothing of it is left to measure; "
+            "the evidence is about the rest."
+        )
+    return notes
 
 
 def _result_in(folder: Path, trunk: Trunk) -> dict[str, Any] | None:
@@ -98,14 +125,13 @@ def _also_about(
     result: Mapping[str, Any] | None,
     audited: tuple[ErasureRequest, ...],
     served: Sequence[ErasureRequest],
+    notes: Sequence[str],
 ) -> dict[str, Any]:
     """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
     nothing was left to forget, the run's own as it is."""
     trunk = run.trunk
     before = Trunk(trunk.model, trunk.sha256, tuple(served))
-    note = "The version before had forgotten some of this already; that part is examined again."
     if result is None:
-        note = "The version before had forgotten all of this already; its model stays as it is, and is examined again."
         method, preset = NOTHING
         result = {
             "method": method, "preset": preset, "settings": {}, "cost": Cost().to_json(), "curves": {}, "notes": [],
@@ -120,7 +146,7 @@ def _also_about(
         "requests": [request.to_json() for request in audited],
         "target": describe_requests(audited),
         "before": before.to_json(),
-        "notes": [*result["notes"], note],
+        "notes": [*dict.fromkeys((*result["notes"], *notes))],
     }
     folder = branch_folder(run, audited, values["method"], values["preset"])
     with writing():

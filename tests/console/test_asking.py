@@ -90,7 +90,9 @@ def test_what_is_wrong_is_said_and_nothing_typed_is_lost(
 
 def test_the_form_says_which_features_there_are(visit: Of, world: World):
     page = visit(Role.REQUESTER).get("/requests/new").text
-    assert "There are columns 0 to 5." in page
+    assert '<span id="there">There are columns 0 to 5.</span>' in page
+    offers = json.loads(re.search(r'id="offers">(.*?)</script>', page)[1])  # type: ignore[index]
+    assert offers["digits"]["features"] == "There are columns 0 to 5.", "the script shows these words, and has none"
     again = visit(Role.REQUESTER).post("/requests", ASK | {"kind": "feature", "feature": "6"}).text
     assert 'value="6"' in again
     assert re.search(r'value="feature" checked', again)

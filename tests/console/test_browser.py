@@ -10,13 +10,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from console_server import running_console
-from ledger_worlds import Ticking, World
+from ledger_worlds import DESCRIPTION, Ticking, World
 from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
@@ -204,6 +206,25 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         browser.driver.get(console.url + "/federations/digits")
         assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".edge.restores")) == 1
         browser.look("rolled-back")
+        assert browser.complaints() == []
+
+
+def test_the_hint_on_features_follows_the_federation(browser: Browser, tmp_path: Path):
+    home = tmp_path / "home"
+    with Ledger.open(home) as ledger:
+        world = World(ledger, Ticking())
+        for name, shape in (("images", (1, 8, 8)), ("unknown", ())):
+            about = replace(DESCRIPTION, shape=shape)
+            ledger.register_federation(name, "local", "/nowhere", about, {"w": torch.zeros(3)})
+        secret = world.ledger.open_session("oscar", by="test", lasting=timedelta(days=1))
+    with running_console(home, "--no-worker") as console:
+        browser.driver.get(console.url + "/sign-in")
+        browser.driver.add_cookie({"name": f"fedforget-{console.url.rpartition(':')[2]}", "value": secret})
+        browser.driver.get(console.url + "/requests/new")
+        hints = {"images": "The images have 8x8 pixels.", "unknown": "", "digits": "There are columns 0 to 5."}
+        for name, words in hints.items():
+            Select(browser.see("#federation")).select_by_value(name)
+            assert browser.see("#there").get_attribute("textContent") == words
         assert browser.complaints() == []
 
 

@@ -580,6 +580,7 @@ def test_what_is_new_beside_a_feature_that_was_served(world: World, method: str)
     own = ErasureRequest.of_feature(0, FEATURE.feature)
     for request in (CLASS, ErasureRequest.of_feature(0, (0, 0, 2, 2)), FEATURE):
         forget(world.federation(), world.before, request, SCHEDULE, method, served=[own])
-    for served in ([own], [ErasureRequest.of_feature(0, (0, 0, 8, 8)), own], [CLASS, own]):
+    everywhere = ErasureRequest.of_feature(0, (0, 0, 8, 8))
+    for served in ([own], [everywhere], [everywhere, own], [CLASS, own]):
         with pytest.raises(InputError, match="Client 0 withdrew all of that before"):
             forget(world.federation(), world.before, own, SCHEDULE, method, served=served)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedforget.data.features import blanked, check_feature, feature_mask, parse_feature, shuffled
+from fedforget.data.features import blanked, check_feature, covers, feature_mask, overlap, parse_feature, shuffled
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
 
@@ -69,3 +69,25 @@ def test_shuffled_keeps_the_values_of_a_sample_together():
     first = shuffled(table, feature_mask((0,), (2,)), torch.Generator().manual_seed(1))
     assert torch.equal(first[:, 0], whole[:, 0])
     assert torch.equal(first[:, 1], table[:, 1])
+
+
+def places(patch: tuple[int, ...]) -> set[tuple[int, int]]:
+    top, left, height, width = patch
+    return {(row, column) for row in range(top, top + height) for column in range(left, left + width)}
+
+
+def test_what_lies_within_others_is_what_a_count_of_pixels_says():
+    draw = torch.Generator().manual_seed(0)
+    numbers = torch.cat(
+        (torch.randint(0, 4, (600, 4, 2), generator=draw), torch.randint(1, 5, (600, 4, 2), generator=draw)), dim=2
+    )
+    seen = set()
+    for patch, *others in (map(tuple, four) for four in numbers.tolist()):
+        joint = set[tuple[int, int]]().union(*map(places, others))
+        assert covers(others, patch) == (places(patch) <= joint)
+        assert [overlap(patch, other) for other in others] == [bool(places(patch) & places(other)) for other in others]
+        seen |= {("covered", covers(others, patch)), ("overlaps", overlap(patch, others[0]))}
+    assert len(seen) == 4, "both happen"
+    assert not covers([], (0, 0, 1, 1))
+    assert not covers([(3,)], (0, 0, 1, 1))
+    assert covers([(3,), (4,)], (4,))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_deployments import FragileDeployment, fragile_deployment, make_faulty_app
-from flower_runs import digests_of, in_process
+from flower_deployments import FragileDeployment, fragile_deployment
+from flower_runs import digests_of, in_process, make_app
 
 from fedforget.auditing import audit_run
 from fedforget.data.partition import partition
@@ -139,7 +139,7 @@ def the_target_sends_nan_and_comes_back(folder: Path) -> None:
     later = run_config(folder, 2, out=str(folder / "server" / "later"))
     later |= {"request-client": -1, "request-class": -1}
     with fragile_deployment(folder, 2) as here:
-        app = make_faulty_app(folder / "app")
+        app = make_app(folder / "app", "faulty_flower_app", "client_app")
         untrained = spoiled(here, config, app, 1, "Train")
         assert not Run(config["out"]).finished
         assert results_in(config) == []

@@ -1,13 +1,20 @@
-"""The same digests from a SuperLink with four SuperNodes."""
+"""The same digests from a SuperLink with its SuperNodes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from flower_processes import free_ports, processes
-from flower_runs import CONFIG, digests_of, flwr_run, in_process
+from flower_processes import processes
+from flower_runs import CONFIG, digests_of, flwr_run, in_process, make_app
+from masked_flower_app import MASKED
 
+from fedforget.flower.node_store import KeptInFiles
+from fedforget.flower.settings import AppSettings
+from fedforget.methods import forget
+from fedforget.methods.fedaf.masked_sketch import SECRET_KEY
+from fedforget.params import digest
+from fedforget.pipeline import train_run
 from fedforget.runs import read_sealed
 
 pytestmark = pytest.mark.real
@@ -17,15 +24,32 @@ def test_a_superlink_with_four_supernodes_gives_the_same_bits(tmp_path: Path):
     config = {**CONFIG, "out": str(tmp_path / "out")}
     expected = in_process(tmp_path / "local", config)
     with processes(tmp_path / "flower") as flower:
-        port = flower.start_superlink()
-        for number, node_port in enumerate(free_ports(4)):
-            settings = f"partition-id={number} num-partitions=4 state-dir='{tmp_path / 'nodes' / str(number)}'"
-            flower.start(
-                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}",
-                "--host", "127.0.0.1", "--port", str(node_port), "--node-config", settings,
-            )  # fmt: skip
+        flower.start_supernodes(flower.start_superlink(), 4, tmp_path / "nodes")
         summary = flwr_run(flower, config)
         assert digests_of(summary) == expected, flower.logs()
         assert summary["forgotten"]["fedaf:recommended"]["notes"] == []
     withdrawn = read_sealed(tmp_path / "nodes" / "0" / "node.json")["withdrawn"]
     assert withdrawn == [{"client": 0, "kind": "class", "label": 3}]
+
+
+def test_a_masked_sketch_from_three_supernodes_gives_the_same_bits(tmp_path: Path):
+    """The server sees the sum of three processes alone, and it is the sum to the bit."""
+    config = {**CONFIG, "clients": 3, "model": "mlp", "rounds": 1, "history-interval": 0, "out": str(tmp_path / "out")}
+    settings = AppSettings.read(config)
+    assert settings.request is not None
+    before = train_run(settings.out, settings.run).load_model()
+    federation = settings.run.build_federation(settings.run.load_dataset())
+    expected = forget(federation, before, settings.request, settings.run.schedule, **MASKED)
+    in_the_clear = forget(
+        federation, before, settings.request, settings.run.schedule, **{**MASKED, "sketch_masked": False}
+    )
+    app = make_app(tmp_path / "app", "masked_flower_app", "server_app")
+    with processes(tmp_path / "flower") as flower:
+        flower.start_supernodes(flower.start_superlink(), 3, tmp_path / "nodes")
+        told = flwr_run(flower, config, app=app)
+        assert told["digest"] == digest(expected.state), flower.logs()
+    assert told["bytes"] == expected.cost.bytes
+    assert digest(in_the_clear.state) != digest(expected.state), "each has other hashes: the masks were there"
+    for number in range(3):
+        kept = KeptInFiles(tmp_path / "nodes" / str(number))
+        assert SECRET_KEY not in kept, "the secret key is gone with the request"

@@ -217,14 +217,26 @@ def test_requests_that_were_served_together_share_the_decision(world: World):
 
 
 def test_a_result_from_an_older_version_cannot_be_published(world: World):
-    """Or the request served in between would be remembered again."""
+    """Or the request served in between would be remembered again. What the sentence says to do leads to a version."""
     held = world.queued()
     world.serve(fell=9.0)
-    world.served()
-    with pytest.raises(ConflictError, match="would undo it"):
+    between = world.served()
+    with pytest.raises(ConflictError) as refusal:
         world.ledger.decide(held.id, True, "fine", actor="oscar")
+    assert str(refusal.value) == (
+        "This result was made from version 1, and version 2 was published since, which publishing it would undo; "
+        "reject it, and retry the request: it is then served from version 2."
+    )
     assert world.ledger.request(held.id).state == "deciding"
     world.ledger.decide(held.id, False, "again, from the new version", actor="oscar")
+    world.ledger.retry(held.id, actor="oscar")
+    again = world.serve(fell=9.0)
+    assert again.version is None
+    done = world.ledger.decide(held.id, True, "fine", actor="oscar").version
+    assert done is not None
+    assert (done.number, done.parent) == (3, 2)
+    assert [request.id for request in world.ledger.served("digits")] == [between.id, held.id]
+    assert world.ledger.check().intact
 
 
 def test_a_decision_interrupts_who_works_from_the_version_before(world: World):

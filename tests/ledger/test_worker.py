@@ -186,6 +186,20 @@ def test_a_part_of_what_was_forgotten_before(office: Office, tmp_path: Path):
     assert request["served"] == [samples_of(1, 0).to_json()]
 
 
+@pytest.mark.parametrize("again", [CLASS, ErasureRequest.of_feature(0, [2, 2, 4, 4])])
+def test_what_was_forgotten_before_and_then_again_with_more(office: Office, again: ErasureRequest, tmp_path: Path):
+    """It is examined with all that took it: an oracle without the whole client has nothing left to leave out."""
+    everything = ErasureRequest.of_client(0)
+    office.register("twice", method="frr", audit_level="quick")
+    ids = [office.queue(target, "twice") for target in (again, everything, again)]
+    assert office.work() == 3
+    assert office.states(ids) == ["done"] * 3
+    assert office.ledger.current_version("twice").method == "none"
+    request = evidence_of(office, ids[2], tmp_path)["request"]
+    taken_by = [again, everything] if again == CLASS else [everything]
+    assert request["requests"] == [target.to_json() for target in taken_by]
+
+
 def test_together(office: Office, tmp_path: Path):
     """One new version for all, also where one of them is forgotten already and two want the same."""
     office.register("many", together=4)
@@ -273,6 +287,50 @@ def test_after_a_feature_the_samples_are_there_to_be_forgotten(office: Office, t
     assert evidence_of(office, ids[1], tmp_path)["request"]["requests"] == [PATCH.to_json()]
     last = evidence_of(office, ids[4], tmp_path)["request"]["requests"]
     assert last == [CLASS.to_json(), ErasureRequest.of_client(0).to_json()], "what took its samples away"
+
+
+def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(office: Office, tmp_path: Path):
+    """No measure judges features and samples together; nothing is left at client 0 that a measure of features sees."""
+    ledger, everything = office.ledger, ErasureRequest.of_client(0)
+    office.register("patches", method="frr", audit_level="quick", together=2)
+    office.queue(everything, "patches")
+    assert office.work() == 1
+    other = ErasureRequest.of_feature(1, [2, 2, 4, 4])
+    for targets in ((PATCH, other), (other, PATCH)):  # the second time, both were forgotten before
+        ids = [office.queue(target, "patches") for target in targets]
+        assert office.work() == 2
+        record = evidence_of(office, ids[0], tmp_path)
+        assert record["request"]["requests"] == [other.to_json()]
+        served = record["request"]["served"]
+        assert everything.to_json() in served
+        assert other.to_json() not in served
+        assert all(reading["subject"] is not None for reading in record["readings"])
+        assert "Missing" not in " ".join(record["verdict"]["reasons"])
+        note = (
+            "All samples of the 4x4 patch at 2,2 of client 0 had been withdrawn before, so nothing of it is left to "
+            "measure; the evidence is about the rest."
+        )
+        assert note in record["notes"]
+        assert note in (ledger.report_of(ids[0]) or "")
+        assert ledger.request(ids[0]).evidence == ledger.request(ids[1]).evidence
+    methods = [version.method for version in ledger.versions("patches")]
+    assert methods == [None, "frr", "frr", "none"]
+
+
+def test_a_patch_within_what_was_withdrawn_is_examined_with_it(office: Office, tmp_path: Path):
+    """It has one value in every sample already: there is nothing to forget, and by itself nothing to measure."""
+    office.register("patches", method="frr", audit_level="quick")
+    left, right = (ErasureRequest.of_feature(0, patch) for patch in ([2, 2, 4, 2], [2, 4, 4, 2]))
+    elsewhere, within = (ErasureRequest.of_feature(0, patch) for patch in ([0, 0, 1, 1], [3, 3, 2, 2]))
+    ids = [office.queue(target, "patches") for target in (left, right, elsewhere, within, left)]
+    assert office.work() == 5
+    assert [version.method for version in office.ledger.versions("patches")][1:] == ["frr"] * 3 + ["none"] * 2
+    record = evidence_of(office, ids[3], tmp_path)
+    assert record["request"]["requests"] == [left.to_json(), right.to_json()]
+    assert record["request"]["served"] == [elsewhere.to_json()]
+    assert all(reading["subject"] is not None for reading in record["readings"])
+    again = evidence_of(office, ids[4], tmp_path)["request"]["requests"]
+    assert again == [left.to_json(), within.to_json()]
 
 
 def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):

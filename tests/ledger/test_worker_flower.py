@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_processes import Processes, free_ports, processes
+from flower_processes import Processes, processes
 from flower_runs import flwr_run
 from typer.testing import CliRunner
 from worker_worlds import Office, WorkerProcess
@@ -65,13 +65,7 @@ def write_place(file: Path, **more: Any) -> Path:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with processes(folder / "flower") as flower, Ledger.open(folder / "home", _url(folder)) as ledger:
-        port = flower.start_superlink()
-        for number, node_port in enumerate(free_ports(2)):
-            settings = f"partition-id={number} num-partitions=2 state-dir='{folder / 'nodes' / str(number)}'"
-            flower.start(
-                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{port}",
-                "--host", "127.0.0.1", "--port", str(node_port), "--node-config", settings,
-            )  # fmt: skip
+        flower.start_supernodes(flower.start_superlink(), 2, folder / "nodes")
         flwr_run(flower, {**CONFIG, "out": str(folder / "trained")})
         office = Office(ledger, folder / "trained")
         place = write_place(folder / "place.toml")

@@ -5,7 +5,6 @@ Every machine of `three_sites` is a folder with a Flower home of its own, so wha
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -172,12 +171,3 @@ def fragile_deployment(folder: Path, sites: int, executor: bool = False) -> Iter
     finally:
         here.stop()
         here.wait_until(lambda: not left_running(folder), "everything is gone")
-
-
-def make_faulty_app(folder: Path) -> Path:
-    """An app folder: ours, with the nodes' side of faulty_flower_app.py."""
-    folder.mkdir()
-    ours = (APP / "pyproject.toml").read_text()
-    (folder / "pyproject.toml").write_text(ours.replace("fedforget.flower.apps:client_app", "faulty:client_app"))
-    shutil.copy(Path(__file__).with_name("faulty_flower_app.py"), folder / "faulty.py")
-    return folder

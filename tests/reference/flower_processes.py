@@ -60,6 +60,15 @@ class Processes:
         self.connect("there", port)
         return port
 
+    def start_supernodes(self, port: int, count: int, states: Path) -> None:
+        """So many SuperNodes of the SuperLink at `port`, each with a folder of its own under `states`."""
+        for number, node_port in enumerate(free_ports(count)):
+            settings = f"partition-id={number} num-partitions={count} state-dir='{states / str(number)}'"
+            self.start(
+                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", f"{HOST}:{port}",
+                "--host", HOST, "--port", str(node_port), "--node-config", settings,
+            )  # fmt: skip
+
     def start_simulation(self, nodes: int) -> tuple[str, ...]:
         """A SuperLink that simulates its nodes; the words that `flwr run` needs for it."""
         self.start_superlink("--simulation")

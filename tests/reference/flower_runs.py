@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,25 @@ def in_process(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     return digests
 
 
-def flwr_run(flower: Processes, config: dict[str, Any], *more: str, timeout_s: float = 600.0) -> dict[str, Any]:
-    """`flwr run` of our app until it ends; its summary."""
+def flwr_run(
+    flower: Processes, config: dict[str, Any], *more: str, timeout_s: float = 600.0, app: Path = APP
+) -> dict[str, Any]:
+    """`flwr run` of an app, ours unless another is named, until it ends; its summary."""
     words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-    process = flower.start("run", "flwr", "run", APP, "there", "--run-config", words, "--stream", *more)
+    process = flower.start("run", "flwr", "run", app, "there", "--run-config", words, "--stream", *more)
     process.wait(timeout=timeout_s)
     path = Path(config["out"]) / "summary.json"
     assert path.exists(), flower.logs()
     return json.loads(path.read_text())
+
+
+def make_app(folder: Path, module: str, side: str) -> Path:
+    """An app folder: ours, with one side, `client_app` or `server_app`, of a module beside this file."""
+    folder.mkdir()
+    ours = (APP / "pyproject.toml").read_text()
+    (folder / "pyproject.toml").write_text(ours.replace(f"fedforget.flower.apps:{side}", f"{module}:{side}"))
+    shutil.copy(Path(__file__).with_name(f"{module}.py"), folder)
+    return folder
 
 
 def digests_of(summary: dict[str, Any]) -> dict[str, str]:

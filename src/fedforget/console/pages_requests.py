@@ -14,7 +14,7 @@ from fedforget.console import cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
-from fedforget.console.rendering import SOON, day, deadline, render, tone
+from fedforget.console.rendering import SOON, day, deadline, features, render, tone
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
 from fedforget.data.features import parse_feature
@@ -95,13 +95,15 @@ def new_request(
 
 
 def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: int = 200) -> Response:
-    """Offers what there is: federations, their clients, their classes, with counts."""
+    """Offers what there is: federations, their clients, their classes with counts, and their features in words."""
     federations = visitor.console.glance.federations()
     chosen = next((row for row in federations if row.name == given.get("federation")), None)
     chosen = chosen or (federations[0] if federations else None)
     clients = chosen.description["clients"] if chosen else []
     client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
-    offers = {row.name: row.description for row in federations}
+    offers = {
+        row.name: {**row.description, "features": features(row.description.get("shape", ()))} for row in federations
+    }
     return render(
         visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
         given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,

@@ -31,7 +31,7 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands, "features": features,
+        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands,
     }  # fmt: skip
     found.globals |= {
         "P": Permission, "asset": asset, "tone": tone, "deadline": deadline,

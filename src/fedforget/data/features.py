@@ -93,6 +93,34 @@ def joint_mask(features: Iterable[Feature], shape: Sequence[int]) -> Tensor:
     return mask
 
 
+def covers(features: Iterable[Feature], feature: Feature) -> bool:
+    """Whether all of a feature lies in others: blank those, and it is blank.
+
+    >>> covers([(2, 2, 4, 2), (2, 4, 4, 2)], (3, 3, 2, 2)), covers([(2, 2, 4, 2)], (3, 3, 2, 2)), covers([(7,)], (8,))
+    (True, False, False)
+    """
+    if len(feature) == 1:
+        return feature in features
+    patches = [other for other in features if len(other) == 4]
+    height = max((top + height for top, _, height, _ in patches), default=0)
+    width = max((left + width for _, left, _, width in patches), default=0)
+    if feature[0] + feature[2] > height or feature[1] + feature[3] > width:
+        return False
+    shape = (1, height, width)
+    return not bool((feature_mask(feature, shape) & ~joint_mask(patches, shape)).any())
+
+
+def overlap(one: Feature, other: Feature) -> bool:
+    """Whether two features have something in common.
+
+    >>> overlap((2, 2, 4, 2), (3, 3, 2, 2)), overlap((2, 2, 4, 2), (2, 4, 4, 2)), overlap((7,), (7,))
+    (True, False, True)
+    """
+    if len(one) != 4 or len(other) != 4:
+        return one == other
+    return all(one[i] < other[i] + other[i + 2] and other[i] < one[i] + one[i + 2] for i in (0, 1))
+
+
 def blanked(values: Tensor, mask: Tensor, normalisation: Normalisation) -> Tensor:
     """A copy of the samples' features `values` [n, ...] that says nothing where `mask` is true."""
     neutral = normalisation.neutral(values).expand(values.shape[1:])

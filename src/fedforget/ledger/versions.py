@@ -111,9 +111,12 @@ class Versions(Federations, Keys, Work):
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
                 return Finished(tuple(self._move(session, requests, RequestState.FAILED, actor, reason=why)), None)
-            if _current(session, name).number != candidate.parent:
+            current = _current(session, name).number
+            if current != candidate.parent:
                 raise ConflictError(
-                    "Another version was published since; publishing this one would undo it. Reject it and retry."
+                    f"This result was made from version {candidate.parent}, and version {current} was published since, "
+                    "which publishing it would undo; reject it, and retry the request: it is then served from version "
+                    f"{current}."
                 )
             private = self._signing_key(session)
             self._interrupt(session, name, actor, "an officer published another version")

@@ -162,12 +162,22 @@ def method_settings(method: str, preset: str | None = None, /, **overrides: Any)
     return preset, replace(presets[preset], **overrides)
 
 
+def setting_words(settings: Any, name: str) -> list[str]:
+    """The words that a setting takes; none where there is no such setting."""
+    options = _options(settings, name)
+    return [word for option in options if get_origin(option) is Literal for word in get_args(option)]
+
+
+def _options(settings: Any, name: str) -> tuple[Any, ...]:
+    """The types that a setting's annotation allows, one by one."""
+    hint = get_type_hints(type(settings)).get(name)
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
 def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None:
     """Refuse a value that the setting's annotation rules out: a word for a number, a fraction for a count, NaN."""
-    hints = get_type_hints(type(preset))
     for name, value in overrides.items():
-        options = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else (hints[name],)
-        words = [word for option in options if get_origin(option) is Literal for word in get_args(option)]
+        options, words = _options(preset, name), setting_words(preset, name)
         numbers = [option for option in options if option in (int, float)]
         if isinstance(value, bool) or value is None:
             fits = type(value) in options
@@ -179,7 +189,7 @@ def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None
             count = "a whole number, 0 or larger" if int in numbers else "a finite number, 0 or larger"
             allowed = [*([count] if numbers else []), *words, *(["true", "false"] if bool in options else [])]
             allowed += ["none"] if NoneType in options else []
-            shown = f"'{value}'" if isinstance(value, str) else value
+            shown = f"'{value}'" if isinstance(value, str) else "none" if value is None else value
             raise InputError(f"Setting '{name}' of '{method}' is {shown}, but it must be {' or '.join(allowed)}.")
 
 

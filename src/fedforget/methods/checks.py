@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from fedforget.data.features import covers
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Reply
@@ -44,8 +45,8 @@ def is_new(federation: Federation, requests: Sequence[ErasureRequest], served: S
 
     if samples([*gone, *requests]) == samples(gone):
         return False
-    blanked = {request.feature for request in served if request.kind == "feature"}
-    return any(request.kind != "feature" or request.feature not in blanked for request in requests)
+    blank = [request.feature for request in served if request.kind == "feature"]
+    return any(request.kind != "feature" or not covers(blank, request.feature) for request in requests)
 
 
 def finite(reply: Reply, method: str) -> State:

@@ -65,9 +65,7 @@ function offer(form) {
   };
   const showClients = () => {
     fill(client, offers[federation.value].clients.map((one) => [one.client, `${one.name} – ${thousands(one.samples)} samples`]));
-    const shape = offers[federation.value].shape || [];
-    find("#there").textContent = shape.length === 1 ? `There are columns 0 to ${shape[0] - 1}.`
-      : shape.length === 3 ? `The images have ${shape[1]}x${shape[2]} pixels.` : "";
+    find("#there").textContent = offers[federation.value].features;
     showClasses();
   };
   federation.addEventListener("change", showClients);
