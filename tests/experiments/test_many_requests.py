@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedforget.experiments.many_requests import bd_acc_by_request
+from fedforget.experiments.many_requests import bd_acc_by_request, tables
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Bench, Scenario, ScenarioSpec
 
@@ -36,3 +36,26 @@ def test_the_images_are_those_of_bd_acc_as_they_were_before_they_were_poisoned(s
     found = bd_acc_by_request(scenario, before)
     assert found["bd_acc_plain_by_request"][request.describe()] == pytest.approx(100.0 * hits["plain"] / count)
     assert found["bd_acc_by_request"][request.describe()] == pytest.approx(100.0 * hits["poisoned"] / count)
+
+
+def test_the_target_farthest_from_retrain_is_chosen_over_all_trials():
+    """Of two targets, one is off by 3 in either direction, so that on average nothing is left; the other always by 1."""
+
+    def cell(method: str, seed: int, first: float, second: float) -> dict[str, object]:
+        by_request = {"first": first, "second": second}
+        return {
+            "method": method, "preset": "default", "setting": "at once", "class": None, "seed": seed, "note": None,
+            "bd_acc": 1.0, "test_acc": 90.0, "test_acc_later": 91.0, "gradient_evaluations": 10.0,
+            "bd_acc_by_request": by_request, "bd_acc_by_request_later": by_request,
+        }  # fmt: skip
+
+    rows = [
+        cell("retrain", 0, 5.0, 5.0),
+        cell("retrain", 1, 5.0, 5.0),
+        cell("not", 0, 8.0, 6.0),
+        cell("not", 1, 2.0, 6.0),
+    ]
+    (row,) = tables(rows)[1].rows
+    farthest = row[-1]
+    assert not isinstance(farthest, str)
+    assert (farthest.mean, farthest.deviation, farthest.count) == (1.0, 0.0, 2)
