@@ -133,7 +133,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 
 
 def _farthest(pairs: Sequence[tuple[Row, Row]], name: str) -> list[float]:
-    """In each trial, by how much the target that lies farthest from Retrain, averaged over the trials, lies above it."""
+    """In each trial, by how much the target lies above Retrain that is, averaged over the trials, farthest from it."""
     differences = {
         request: [
             mine[name][request] - theirs[name][request]
