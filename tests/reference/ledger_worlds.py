@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -43,6 +45,22 @@ class Ticking:
 
     def go_on(self, **time: float) -> None:
         self.now += timedelta(**time)
+
+
+@cache
+def _new_ledger() -> tuple[bytes, datetime]:
+    """What is in the SQLite of a ledger that was just made, and what its clock says then."""
+    clock = Ticking()
+    with TemporaryDirectory() as folder:
+        Ledger.open(Path(folder), clock=clock).close()
+        return (Path(folder) / "ledger.sqlite").read_bytes(), clock.now
+
+
+def begin_in_sqlite(file: Path, clock: Ticking) -> None:
+    """Begin a ledger in a new file: made once and copied, since the migrations take longer than most tests."""
+    content, clock.now = _new_ledger()
+    file.parent.mkdir(parents=True, mode=0o700)
+    file.write_bytes(content)
 
 
 def write_evidence_of(model: str, file: Path, *, forgotten: bool = True) -> Path:
