@@ -44,9 +44,9 @@ def url(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, url: str | None, clock: Ticking) -> Iterator[Ledger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path, url: str | None, clock: Ticking) -> Iterator[Ledger]:
     if url is None:
-        begin_in_sqlite(tmp_path / "home" / "ledger.sqlite", clock)
+        begin_in_sqlite(tmp_path / "home", clock, furnished="world" in request.fixturenames)
     with Ledger.open(tmp_path / "home", url, clock=clock) as opened:
         yield opened
 

@@ -67,6 +67,7 @@ def test_a_row_has_every_field(options: Options):
     json.dumps(rows, allow_nan=False)
 
 
+@pytest.mark.real
 def test_a_scenario_is_trained_once_and_a_cell_computed_once(options: Options, trainings: list[int]):
     rows = reproduce(COMPLETENESS, replace(options, trials=2))
     assert trainings == [0, 0, 1, 1], "two classes of two trials: one trial of everything first"
@@ -75,6 +76,7 @@ def test_a_scenario_is_trained_once_and_a_cell_computed_once(options: Options, t
     assert [r["seed"] for r in rows] == [0] * 6 + [1] * 6
 
 
+@pytest.mark.real
 def test_a_stop_before_any_cell_loses_and_repeats_nothing(options: Options, trainings: list[int]):
     reference = reproduce(COMPLETENESS, replace(options, out=options.out / "reference"))
     trainings.clear()
@@ -150,6 +152,7 @@ def test_a_killed_process_is_taken_up_where_it_was(options: Options):
     assert figures(whole) == figures(rows)
 
 
+@pytest.mark.real
 def test_a_damaged_model_is_trained_again(options: Options, trainings: list[int]):
     reproduce(COMPLETENESS, replace(options, methods=parse_methods("fedaf-c")))
     models = sorted((options.out / "models").iterdir())
@@ -160,6 +163,7 @@ def test_a_damaged_model_is_trained_again(options: Options, trainings: list[int]
     assert [path.read_bytes() for path in models] == good
 
 
+@pytest.mark.real
 def test_two_half_runs_make_one_table(options: Options, tmp_path: Path):
     halves = [replace(options, classes=(c,), out=tmp_path / f"half{c}") for c in (0, 1)]
     for half in reversed(halves):

@@ -41,10 +41,10 @@ def clock() -> Ticking:
 
 
 @pytest.fixture
-def ledger(url: str, tmp_path: Path, clock: Ticking) -> Iterator[Ledger]:
+def ledger(request: pytest.FixtureRequest, url: str, tmp_path: Path, clock: Ticking) -> Iterator[Ledger]:
     """A new ledger, with nothing in it."""
     if url.startswith("sqlite"):
-        begin_in_sqlite(tmp_path / "home" / "ledger.sqlite", clock)
+        begin_in_sqlite(tmp_path / "home", clock, furnished="world" in request.fixturenames)
     with Ledger.open(tmp_path / "home", url, clock=clock) as opened:
         yield opened
 
