@@ -299,6 +299,7 @@ def test_the_second_request_is_judged_without_what_the_first_took(run: Path, ask
     assert record["notes"] == []
 
 
+@pytest.mark.real
 def test_evidence_in_which_no_oracle_has_a_measure_is_accepted(run: Path):
     """So few samples that there are neither attacks nor a linear probe, of any model."""
     own = CONFIG.build_federation(CONFIG.load_dataset()).client(1).samples
@@ -346,6 +347,7 @@ def test_an_interrupted_audit_goes_on_and_finds_the_same(
     assert not list((run / "oracles").glob("*unfinished*"))
 
 
+@pytest.mark.real
 def test_the_progress_counts_to_its_total(run: Path):
     seen: list[tuple[str, int, int]] = []
     audit_run(run, level="quick", oracles=2, progress=lambda *step: seen.append(step))

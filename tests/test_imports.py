@@ -79,6 +79,7 @@ import torch
     assert said.stdout.split() == list(OTHERS), said.stderr
 
 
+@pytest.mark.real
 def test_the_numerics_import_on_a_bare_machine(hook: str):
     code = """
 import fedforget

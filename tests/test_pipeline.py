@@ -292,6 +292,7 @@ def test_two_requests_on_an_interrupted_run_add_up(tmp_path: Path, asked: list[t
     assert {t.exclude for t, _ in asked if isinstance(t, Train)} == {(CLASS, OTHER)}
 
 
+@pytest.mark.real
 def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path, no_report: None):
     """And an audit of either compares with the model before it, and with Retrain without all that was gone by then."""
     first = forget_run(trained, [CLASS], adopt=True)
@@ -514,6 +515,7 @@ def test_the_rows_hold_every_figure(trained: Path):
     assert page.rstrip().endswith("</html>")
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("no_report")
 def test_an_interrupted_audit_goes_on_with_the_rounds_it_has(trained: Path, asked: list[tuple[Task, int]]):
     forget_run(trained, [CLASS], "fedaf-c")

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -213,6 +214,15 @@ def serve(world: World, method: str, preset: str, **more: Any) -> Forgetting:
                   more.pop("schedule", SCHEDULE), method, preset, **more)  # fmt: skip
 
 
+Served = Callable[[str, str], Forgetting]
+
+
+@pytest.fixture(scope="module")
+def served(world: World) -> Served:
+    """The class is forgotten, in a federation that nobody used before; once for all the tests that compare with it."""
+    return cache(lambda method, preset: serve(world, method, preset))
+
+
 def test_the_target_kinds_are_all_there(world: World):
     assert list(targets(world)) == TARGETS
 
@@ -222,18 +232,18 @@ def test_a_refusal_names_a_kind_that_exists():
 
 
 @every_method_at_work
-def test_the_input_model_is_untouched(world: World, method: str, preset: str):
+def test_the_input_model_is_untouched(world: World, served: Served, method: str, preset: str):
     given = copy_state(world.before)
     result = forget(world.federation(), given, CLASS, SCHEDULE, method, preset)
     assert digest(given) == digest(world.before)
     for name in given:
         given[name].zero_()
-    assert digest(result.state) == digest(serve(world, method, preset).state), "the result shares no memory with it"
+    assert digest(result.state) == digest(served(method, preset).state), "the result shares no memory with it"
 
 
 @every_method_at_work
-def test_same_seed_same_bits_another_seed_other_bits(world: World, method: str, preset: str):
-    first = digest(serve(world, method, preset).state)
+def test_same_seed_same_bits_another_seed_other_bits(world: World, served: Served, method: str, preset: str):
+    first = digest(served(method, preset).state)
     federation = world.federation()
     torch.manual_seed(99)
     torch.rand(7)
@@ -245,9 +255,9 @@ def test_same_seed_same_bits_another_seed_other_bits(world: World, method: str, 
 
 
 @every_method_at_work
-def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, method: str, preset: str):
+def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, served: Served, method: str, preset: str):
     federation = world.federation()
-    first = serve(world, method, preset, federation=federation)
+    first = served(method, preset)
     forget(federation, world.before, ErasureRequest.of_class(1, 5), SCHEDULE, method, preset)
     again = serve(world, method, preset, federation=federation)
     assert digest(again.state) == digest(first.state)

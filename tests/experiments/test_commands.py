@@ -29,6 +29,13 @@ def command(
     return in_process_command(main, capsys, monkeypatch)
 
 
+either = pytest.mark.parametrize(
+    "command", ["fedforget", pytest.param("python -m", marks=pytest.mark.real)], indirect=True
+)
+"""In the daily tests one of them trains, and both say what is wrong."""
+
+
+@either
 def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):
     said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
     assert said.code == 0, said.err
@@ -44,6 +51,7 @@ def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):
     assert {p.name for p in tmp_path.iterdir()} == {"models", *(f"completeness-digits-quick.{e}" for e in endings)}
 
 
+@either
 def test_the_table_is_shown_and_labelled(command: Command, tmp_path: Path):
     said = command("reproduce", "time", *SMALL, "--out", tmp_path)
     assert said.code == 0, said.err

@@ -179,6 +179,7 @@ def test_two_half_runs_make_one_table(options: Options, tmp_path: Path):
         reproduce(COMPLETENESS, merged, merge=[tmp_path])
 
 
+@pytest.mark.real
 def test_time_takes_the_cells_of_completeness(options: Options, monkeypatch: pytest.MonkeyPatch):
     rows = reproduce(COMPLETENESS, options)
     monkeypatch.setattr(engine, "Bench", lambda options: pytest.fail("computed again"))
@@ -225,6 +226,7 @@ def test_all_is_every_method_and_every_preset_of_some():
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 
+@pytest.mark.real
 def test_a_method_that_needs_a_history_gets_one(options: Options, trainings: list[int]):
     rows = reproduce(COMPLETENESS, replace(options, classes=(0,)))
     rows = reproduce(COMPLETENESS, replace(options, classes=(0,), methods=parse_methods("federaser")))
@@ -261,6 +263,7 @@ def test_a_further_round_is_measured_when_asked_for(options: Options):
     assert "BD Acc one round later" in COMPLETENESS.tables(rows)[2].columns
 
 
+@pytest.mark.real
 def test_quick_is_on_every_output(options: Options):
     rows = reproduce(COMPLETENESS, options)
     pages = write_pages(COMPLETENESS, COMPLETENESS.cell_file(options))
@@ -322,6 +325,7 @@ def test_the_time_left_is_that_of_the_kinds_left():
     assert pace.left([]) == 0.0
 
 
+@pytest.mark.real
 def test_cells_of_other_settings_are_refused(options: Options, monkeypatch: pytest.MonkeyPatch):
     """A changed default must not show the old default's results as its own."""
     chosen = replace(options, classes=(0,), methods=parse_methods("sga"))

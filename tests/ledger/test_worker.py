@@ -138,6 +138,7 @@ def test_requests_follow_each_other_and_know_what_went_before(office: Office, tm
     assert made == by_hand(office, 3, third, first, second)
 
 
+@pytest.mark.real
 def test_what_the_run_forgot_before_it_was_registered_is_known(ledger: Ledger, run: Path, tmp_path: Path):
     own = tmp_path / "own"
     copytree(run, own)
@@ -551,6 +552,7 @@ def test_a_worker_in_a_thread_serves_what_comes_and_ends_when_told(office: Offic
     office.served_once(ids)
 
 
+@pytest.mark.real
 def test_history_of_the_run_is_used_where_it_is(ledger: Ledger, tmp_path: Path):
     folder = tmp_path / "kept"
     train_run(folder, replace(CONFIG, history_interval=1))
