@@ -169,6 +169,7 @@ def test_what_informs_is_in_the_audit(audited: Path):
     assert by_method["before"]["closeness"]["ToW"]["to_oracles"] < 0.9
 
 
+@pytest.mark.real
 def test_nothing_is_trained_twice(audited: Path, tmp_path: Path, asked: list[Task]):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     first = {method: read_evidence(path) for method, path in evidence_files(folder).items()}
@@ -188,6 +189,7 @@ def test_nothing_is_trained_twice(audited: Path, tmp_path: Path, asked: list[Tas
     assert kept == [record["models"]["oracles"] for record in first.values()]
 
 
+@pytest.mark.real
 def test_oracles_are_trained_without_the_target_and_with_seeds_of_their_own(run: Path, asked: list[Task]):
     audit_run(run, level="quick", oracles=2)
     seeds = trainings(asked)
@@ -223,6 +225,7 @@ def test_alone_a_retrain_that_is_there_is_judged_like_any_other(audited: Path, t
     assert rows["not"]["evidence"]["file"].endswith("/evidence-alone.json")
 
 
+@pytest.mark.real
 def test_full_looks_closer(audited: Path, tmp_path: Path):
     """With as few oracles as can be; it takes eight otherwise."""
     assert auditing.ORACLES == {"alone": 0, "quick": 3, "full": 8}
@@ -269,6 +272,7 @@ def test_a_method_that_diverged_has_no_verdict_and_the_others_do(run: Path):
     assert evidence_files(run, "alone").keys() == {"fedaf-c", "not"}
 
 
+@pytest.mark.real
 def test_a_model_made_anew_is_not_the_one_that_was_examined(audited: Path, tmp_path: Path):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     path = evidence_files(folder)["fedaf-c"]
@@ -279,6 +283,7 @@ def test_a_model_made_anew_is_not_the_one_that_was_examined(audited: Path, tmp_p
     assert verify_evidence(path)["models"]["subject"]["settings"]["lr"] == 0.03
 
 
+@pytest.mark.real
 def test_the_second_request_is_judged_without_what_the_first_took(run: Path, asked: list[Task]):
     forget_run(run, [CLASS], "not", adopt=True)
     forget_run(run, [OTHER], "not")
@@ -294,6 +299,7 @@ def test_the_second_request_is_judged_without_what_the_first_took(run: Path, ask
     assert record["notes"] == []
 
 
+@pytest.mark.real
 def test_evidence_in_which_no_oracle_has_a_measure_is_accepted(run: Path):
     """So few samples that there are neither attacks nor a linear probe, of any model."""
     own = CONFIG.build_federation(CONFIG.load_dataset()).client(1).samples
@@ -319,6 +325,7 @@ def stop_at(what: str, done: int) -> Callable[[str, int, int], None]:
     return progress
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     ("what", "done"),
     [("retrain (default)", 5), ("oracles", 4), ("oracles", 15), ("examining", 2)],
@@ -340,6 +347,7 @@ def test_an_interrupted_audit_goes_on_and_finds_the_same(
     assert not list((run / "oracles").glob("*unfinished*"))
 
 
+@pytest.mark.real
 def test_the_progress_counts_to_its_total(run: Path):
     seen: list[tuple[str, int, int]] = []
     audit_run(run, level="quick", oracles=2, progress=lambda *step: seen.append(step))

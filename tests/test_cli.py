@@ -160,6 +160,7 @@ def test_train_forget_and_audit_as_json(fedforget: Command, tmp_path: Path):
     assert (run / "report.html").exists()
 
 
+@pytest.mark.real
 def test_in_words(fedforget: Command, own_copy: Path):
     label = held(0)[0]
     said = fedforget("forget", own_copy, "--client", "0", "--class", label)
@@ -172,6 +173,7 @@ def test_in_words(fedforget: Command, own_copy: Path):
     assert f"Report: {own_copy / 'report.html'}" in said.out
 
 
+@pytest.mark.real
 def test_a_feature_of_a_table_is_forgotten_and_judged(fedforget: Command, tmp_path: Path):
     run = tmp_path / "run"
     table = ("--dataset", "breast_cancer", "--model", "mlp", "--clients", "2", "--rounds", "12", "--lr", "0.05",
@@ -198,12 +200,14 @@ def test_a_feature_of_a_table_is_forgotten_and_judged(fedforget: Command, tmp_pa
     assert alone["rows"][2]["verdict"]["word"] == "not enough evidence"
 
 
+@pytest.mark.real
 def test_a_patch_of_an_image_and_a_further_one(fedforget: Command, own_copy: Path):
     words = ("--client", "0", "--feature", "2,2,3,4", "--target", "client=2,feature=0:1:2:2")
     result = only_json(fedforget("forget", own_copy, *words, "--json"))
     assert result["target"] == "the 3x4 patch at 2,2 of client 0 and the 2x2 patch at 0,1 of client 2"
 
 
+@pytest.mark.real
 def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
     label = held(0)[0]
     words = ("forget", own_copy, "--client", "0", "--class", label, "--preset", "paper", "--set", "lr=1e30")
@@ -214,6 +218,7 @@ def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
     assert "diverged" in fedforget("audit", own_copy).out
 
 
+@pytest.mark.real
 def test_samples_whole_clients_and_several_targets(fedforget: Command, own_copy: Path, tmp_path: Path):
     ids = ids_of(1)[:6]
     (tmp_path / "ids.txt").write_text(f"{ids[0]}, {ids[1]}\n{ids[2]} {ids[3]}\n\n{ids[4]},{ids[5]}\n")
@@ -268,6 +273,7 @@ def test_resume(fedforget: Command, tmp_path: Path):
     assert again == whole
 
 
+@pytest.mark.real
 def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(demo, "Schedule", lambda **values: replace(Schedule(**values), rounds=2, threads=1))
     monkeypatch.setattr(auditing, "write_report", lambda path, *_: path.write_text("drawing takes long"))
@@ -281,6 +287,7 @@ def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytes
     assert f"Report: {tmp_path / 'demo' / 'report.html'}" in said.out
 
 
+@pytest.mark.real
 def test_audit_with_a_level_judges_every_method(fedforget: Command, own_copy: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(auditing, "write_report", lambda *_: None)
     assert fedforget("forget", own_copy, "--client", "0", "--whole-client", "--method", "not").code == 0
@@ -710,6 +717,7 @@ def test_usage_errors_exit_with_2_too(fedforget: Command, tmp_path: Path, monkey
     assert files(tmp_path) == {}
 
 
+@pytest.mark.real
 def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path):
     script = Path(sys.executable).parent / "fedforget"
     assert script.exists(), "the package is not installed in this environment"

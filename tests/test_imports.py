@@ -63,6 +63,7 @@ def bare(hook: str, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
+@pytest.mark.real
 def test_the_hook_blocks(hook: str):
     """Or the tests below would show nothing."""
     code = """
@@ -78,6 +79,7 @@ import torch
     assert said.stdout.split() == list(OTHERS), said.stderr
 
 
+@pytest.mark.real
 def test_the_numerics_import_on_a_bare_machine(hook: str):
     code = """
 import fedforget
@@ -91,6 +93,7 @@ print("imported")
     assert (said.returncode, said.stdout) == (0, "imported\n"), said.stderr
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("module", ["experiments", "benchmarks"])
 def test_the_experiments_run_on_a_bare_machine(hook: str, module: str):
     said = bare(hook, f"import runpy; runpy.run_module('fedforget.{module}', run_name='__main__')", "--help")
@@ -98,6 +101,7 @@ def test_the_experiments_run_on_a_bare_machine(hook: str, module: str):
     assert "usage: " in said.stdout
 
 
+@pytest.mark.real
 def test_the_numerics_run_on_a_bare_machine(hook: str):
     """Train, forget and measure on arrays of one's own; the digits say what they lack."""
     code = """
@@ -127,6 +131,7 @@ except InputError as error:
     )
 
 
+@pytest.mark.real
 def test_an_experiment_runs_on_a_bare_machine(hook: str, tmp_path: Path):
     """With data of one's own in the place of the digits, which come with scikit-learn."""
     code = """

@@ -12,11 +12,13 @@ from fedforget.errors import InputError
 from fedforget.models import MODELS, ResNet, build_model, check_model, fresh_copy, xavier_initialise
 from fedforget.params import digest
 
+LARGE = ("resnet18", "vit-20m")
+NETWORKS = [pytest.param(name, marks=[pytest.mark.real] if name in LARGE else []) for name in MODELS]
 SHAPES = [(1, 28, 28), (3, 32, 32), (1, 8, 8)]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_every_network_runs_forward_and_backward(name, shape):
     model = build_model(name, shape, 10, seed=0)
     check_model(model, shape, 10)
@@ -66,7 +68,7 @@ def test_groupnorm_networks_keep_no_running_statistics():
 # Initialisation
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_weights_are_xavier_uniform_biases_zero_and_norms_one(name):
     model = build_model(name, (1, 8, 8), 10, seed=1)
     for parameter_name, parameter in model.named_parameters():
@@ -84,7 +86,7 @@ def test_weights_are_xavier_uniform_biases_zero_and_norms_one(name):
             assert torch.equal(parameter.detach(), torch.ones_like(parameter))
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", NETWORKS)
 def test_initialisation_is_decided_by_the_seed_and_leaves_the_global_generator_alone(name):
     build_model(name, (1, 8, 8), 10, seed=0)
     first = digest(build_model(name, (1, 8, 8), 10, seed=3).state_dict())

@@ -131,6 +131,7 @@ def test_the_progress_counts_to_its_total(tmp_path: Path):
     assert seen == [("training", done, 12) for done in range(13)]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("after", [0, 1, 3, 5, 11, 12])
 def test_interrupted_and_resumed_ends_with_the_same_bits(tmp_path: Path, reference: str, after: int):
     folder = interrupted(tmp_path / "run", after)
@@ -291,6 +292,7 @@ def test_two_requests_on_an_interrupted_run_add_up(tmp_path: Path, asked: list[t
     assert {t.exclude for t, _ in asked if isinstance(t, Train)} == {(CLASS, OTHER)}
 
 
+@pytest.mark.real
 def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path, no_report: None):
     """And an audit of either compares with the model before it, and with Retrain without all that was gone by then."""
     first = forget_run(trained, [CLASS], adopt=True)
@@ -340,6 +342,7 @@ def _result(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("place", ["before the result", "before the state", "before the queue is emptied"])
 def test_an_interruption_while_a_queued_request_is_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str):
     """Whatever was written so far, going on ends as if nothing had happened."""
@@ -429,6 +432,7 @@ def test_forgetting_twice_overwrites_the_branch(trained: Path):
     assert len(list((trained / "forgotten").iterdir())) == 1
 
 
+@pytest.mark.real
 def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -511,6 +515,7 @@ def test_the_rows_hold_every_figure(trained: Path):
     assert page.rstrip().endswith("</html>")
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("no_report")
 def test_an_interrupted_audit_goes_on_with_the_rounds_it_has(trained: Path, asked: list[tuple[Task, int]]):
     forget_run(trained, [CLASS], "fedaf-c")
@@ -549,6 +554,7 @@ def test_an_interrupted_retrain_with_other_settings_is_not_gone_on_with(trained:
     assert both[0] == both[1]
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("no_report")
 def test_two_requests_are_audited_apart(trained: Path):
     both = [CLASS, OTHER]
@@ -605,6 +611,7 @@ def test_a_damaged_result_is_refused(trained: Path):
         audit_run(trained)
 
 
+@pytest.mark.real
 @pytest.mark.usefixtures("no_report")
 def test_a_whole_client_and_samples_end_to_end(trained: Path):
     ids = CONFIG.build_federation(CONFIG.load_dataset()).client(2).samples.ids[:12].tolist()
@@ -620,6 +627,7 @@ def test_a_whole_client_and_samples_end_to_end(trained: Path):
 # The demo.
 
 
+@pytest.mark.real
 def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def short(**values: Any) -> Schedule:
         return replace(Schedule(**values), rounds=3, threads=1)

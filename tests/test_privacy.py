@@ -231,6 +231,7 @@ def test_no_reply_of_the_whole_story_holds_a_digit(digits: Dataset):
     assert {reply.client for reply in attacks if "rmia/auc" in reply.numbers} == {0, 1, 2}, "every kind was attacked"
 
 
+@pytest.mark.real
 def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
     """Twice the samples, the same names, shapes and lengths."""
 

@@ -148,6 +148,7 @@ def test_the_share_alone_claims_nothing_where_it_cannot(page: Page) -> None:
     assert "The share still recognised alone cannot show whether FedAF forgot class 3 of client 0" in summary
 
 
+@pytest.mark.real
 def test_several_reasons_are_counted_in_the_lead_and_listed_below(page: Page) -> None:
     evidence = [reading(f"measure {place}", 90.0, 90.0, [0.0, 1.0, 2.0]) for place in range(3)]
     text = page(evidence)
@@ -194,6 +195,7 @@ def compared(row: dict[str, Any]) -> None:
     row["class_gaps"].append(None)
 
 
+@pytest.mark.real
 def test_what_informs_stands_beside_the_findings_and_class_by_class(page: Page) -> None:
     audit = make_audit()
     audit["rows"][0]["closeness"] = {"ToW": {"to_oracles": 0.05, "between_oracles": 0.981, "ratio": None}}
@@ -215,6 +217,7 @@ def test_what_informs_stands_beside_the_findings_and_class_by_class(page: Page) 
     assert "For comparison only" not in page()
 
 
+@pytest.mark.real
 def test_the_limits_name_the_attacks_that_were_made(page: Page) -> None:
     evidence = [*with_oracles(), reading("linear probe", 0.0, 90.0, [0.0, 1.0, 2.0])]
     evidence += [reading("relearning", None, 90.0, []), reading("comes back", 0.0, 90.0, [0.0, 1.0, 2.0])]
@@ -255,6 +258,7 @@ def test_a_sensitivity_that_was_not_measured_leaves_a_sentence(page: Page) -> No
     )
 
 
+@pytest.mark.real
 def test_without_a_test_sample_there_is_no_gap_to_draw(page: Page) -> None:
     def change(row: dict[str, Any]) -> None:
         row["class_gaps"] = [None] * 10
@@ -264,6 +268,7 @@ def test_without_a_test_sample_there_is_no_gap_to_draw(page: Page) -> None:
     assert "No gaps of single classes" in words(text, "evidence")
 
 
+@pytest.mark.real
 def test_damage_beside_the_target_is_said_plainly(page: Page) -> None:
     rest = {"memory": False, "rest": True}
     told = words(
@@ -279,6 +284,7 @@ def test_damage_beside_the_target_is_said_plainly(page: Page) -> None:
     assert cells(text)[-1][1:] == ["−50.0", "+0.0", "−7.9 to +7.9", "worse than before"]
 
 
+@pytest.mark.real
 def test_limits_and_words_are_those_of_a_verdict(page: Page) -> None:
     meaning = words(page(), "meaning")
     for outdated in ("This audit mounts no such attack", "One Retrain is one draw", "figures of a first audit"):
@@ -293,6 +299,7 @@ def test_limits_and_words_are_those_of_a_verdict(page: Page) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.real
 def test_without_oracle_differences_are_held_against_none(page: Page) -> None:
     pictures = all_pictures(oracles=0)
     for model in (pictures["subject"], pictures["before"]):
@@ -315,6 +322,7 @@ def test_without_oracle_differences_are_held_against_none(page: Page) -> None:
     assert "One Retrain is one draw" in meaning
 
 
+@pytest.mark.real
 def test_missing_pictures_are_said_in_words(page: Page) -> None:
     note = "Client 0 has 5 target samples and 9 held-out ones of the same kind; attacks need at least 20 of each."
     text = page(pictures={"subject": {}, "before": {}, "oracles": []}, notes=(note,))
@@ -328,6 +336,7 @@ def test_missing_pictures_are_said_in_words(page: Page) -> None:
     assert drawn(page(pictures=only_after)) == 4
 
 
+@pytest.mark.real
 def test_what_comes_back_is_told_beside_unseen_data(page: Page) -> None:
     told = page()
     assert "Share as trained, now and after 5 further rounds: after 20.0\N{NO-BREAK SPACE}%, then 30.0" in told
@@ -339,6 +348,7 @@ def test_what_comes_back_is_told_beside_unseen_data(page: Page) -> None:
     assert "now and after 1 further round: after 1.0\N{NO-BREAK SPACE}%, then 2.0\N{NO-BREAK SPACE}%, before" in told
 
 
+@pytest.mark.real
 def test_an_evidence_file_that_is_gone_or_changed_leaves_a_sentence(page: Page, tmp_path: Path) -> None:
     for spoil in ((tmp_path / FILE).unlink, lambda: (tmp_path / FILE).write_text("{}")):
         text = page(change=lambda _row, spoil=spoil: spoil())  # type: ignore[misc]
@@ -348,6 +358,7 @@ def test_an_evidence_file_that_is_gone_or_changed_leaves_a_sentence(page: Page, 
     assert "fedforget verify" not in page(change=lambda row: row.pop("evidence"))
 
 
+@pytest.mark.real
 def test_the_model_before_and_a_method_that_stopped_have_no_part(page: Page) -> None:
     audit = make_audit()
     audit["rows"][0]["verdict"] = conclude(with_oracles(96.7), with_oracle=True).to_json()
@@ -373,6 +384,7 @@ def test_hostile_words_are_text(page: Page) -> None:
     assert html.escape(HOSTILE) in text
 
 
+@pytest.mark.real
 def test_same_verdict_same_bytes(page: Page) -> None:
     assert page() == page()
 

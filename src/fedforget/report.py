@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from fedforget.data.samples import Dataset
 from fedforget.methods.fedaf.settings import EFFORTS
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports the pipeline
+    from jinja2 import Template
     from markupsafe import Markup
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -47,21 +49,14 @@ CSS = {
 
 def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: Backdoor | None) -> None:
     """Write `audit` as one HTML file. The same audit gives the same bytes."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     from fedforget.report_evidence import LEVEL, TONES, compared_with, judged_methods, mounted, sentence
     from fedforget.runs import write_text
 
-    environment = Environment(loader=PackageLoader("fedforget"), autoescape=True, undefined=StrictUndefined)
-    environment.trim_blocks = environment.lstrip_blocks = True
-    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
-    environment.filters |= {function.__name__: function for function in formats}
     comparison = Comparison(audit)
-    environment.tests["came_back"] = comparison.came_back
     methods = [row for row in audit["rows"] if row["method"] not in ("before", "retrain")]
     measured = [row for row in methods if row.get("per_class")]
     curved = [row for row in methods if (row.get("curves") or {}).get("target_hits")]
-    page = environment.get_template("report.html.j2").render(
+    page = page_template().render(
         audit=audit,
         run=audit.get("run") or {},
         against=comparison,
@@ -86,6 +81,18 @@ def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: 
     write_text(path, page)
 
 
+@cache
+def page_template() -> Template:
+    """The template; a process that writes many reports compiles it once."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(loader=PackageLoader("fedforget"), autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
+    environment.filters |= {function.__name__: function for function in formats}
+    return environment.get_template("report.html.j2")
+
+
 class Comparison:
     """Where the methods stand between the model before forgetting and Retrain."""
 
@@ -101,6 +108,7 @@ class Comparison:
         efforts = (first("fedaf", preset) for preset, _ in EFFORTS.values())
         self.default: Row | None = next(filter(None, efforts), others[0] if others else None)
         """The row the summary is about: the default method, or the first there is."""
+        self.some_came_back = any(map(self.came_back, rows))
 
     def tolerance(self, share: float) -> float:
         """Points that so few samples cannot tell apart: one point, one sample, or two standard errors of `share`."""

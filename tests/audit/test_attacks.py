@@ -418,6 +418,7 @@ def test_u_lira_tells_spreads_apart():
     assert result.accuracy.low > 0.6
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("shared", [0.0, 0.5])
 def test_u_lira_of_equal_distributions_is_chance(shared: float):
     """Half, on average over repetitions and within nearly every interval, though the examples of a model agree."""

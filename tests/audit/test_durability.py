@@ -61,6 +61,7 @@ def test_rounds_are_counted_from_one():
         durability(world, before, [CLASS], SCHEDULE, (0, 1))
 
 
+@pytest.mark.real
 def test_a_backdoor_comes_back_without_the_target_if_only_the_last_layer_was_cleared():
     """Measured: 0 % right after, 89 % after one round without R, 24 % after three; Retrain 0, 0 and 0."""
     digits = load_dataset("digits").first(1000)

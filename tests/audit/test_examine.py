@@ -150,6 +150,7 @@ def test_a_level_that_is_unknown_is_refused():
         assert str(refusal.value) == f"Level '{name}' is unknown; choose one of alone, quick, full."
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("level", ["alone", "quick", "full"])
 @pytest.mark.parametrize("kind", ["clean", "poisoned"])
 def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: pytest.FixtureRequest):

@@ -101,6 +101,7 @@ def test_the_accuracies_of_samples_that_stay_are_no_memory():
     assert figures.retained_acc is not None
 
 
+@pytest.mark.real
 def test_on_the_table_a_retrained_model_and_fedafs_are_forgotten_and_the_one_before_is_not():
     data = load_dataset("breast_cancer")
     world = LocalFederation(data, partition("iid", data.train.labels, 4, 0), build_model("mlp", data.shape, 2, 0))

@@ -103,6 +103,7 @@ def shuffled(counts: dict[tuple[int, int], int], draw: random.Random) -> list[tu
     return kinds
 
 
+@pytest.mark.real
 @settings(max_examples=150, deadline=None)
 @given(KINDS, KINDS)
 def test_the_largest_part_of_the_same_kind(wanted: list[tuple[int, int]], available: list[tuple[int, int]]):

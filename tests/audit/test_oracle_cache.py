@@ -193,6 +193,7 @@ def test_an_entry_of_another_key_is_not_trusted(two: tuple[Path, list[str]], tmp
     assert digests(oracles(federation, 2, folder)) == two[1]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("cut", [2, 5, 13, 19])
 def test_interrupted_in_the_middle_it_goes_on_with_the_rounds_done(tmp_path: Path, cut: int, stacked: bool):

@@ -270,6 +270,7 @@ def test_wrong_settings_are_refused(name: str):
 # On digits: what merely lost its last layer against what never saw R
 
 
+@pytest.mark.real
 def test_the_features_of_a_model_that_lost_its_last_layer_hold_what_retrain_never_saw():
     """40 of 300 digits are mislabelled at random. Measured: 50 % of the other half against 10 % with Retrain's."""
     digits = load_dataset("digits").first(400)

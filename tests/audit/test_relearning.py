@@ -225,6 +225,7 @@ def last_layer_of(state: State, other: State) -> State:
     return {**state, **{name: other[name] for name in list(state)[-2:]}}
 
 
+@pytest.mark.real
 def test_a_model_that_lost_its_last_layer_relearns_faster_than_retrain():
     """40 of 300 digits are mislabelled at random. Measured: 68 against 24 % along the way, 0.19 of Retrain's steps."""
     digits = load_dataset("digits").first(400)

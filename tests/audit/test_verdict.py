@@ -78,6 +78,7 @@ ENDS = {"both": [(True, True)] * 7, "one": [(True, False)] * 5 + [(False, True)]
 """(memory, over) of seven measures."""
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("count", [3, 8])
 def test_a_model_like_the_oracles_is_rarely_accused(count: int, ends: str):

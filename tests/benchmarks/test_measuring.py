@@ -24,7 +24,9 @@ def test_works_are_run_in_turns_and_prepared_each_time():
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("network", ["cnn", "resnet10", "resnet10-gn"])
+@pytest.mark.parametrize(
+    "network", ["cnn", *(pytest.param(name, marks=pytest.mark.real) for name in ("resnet10", "resnet10-gn"))]
+)
 def test_every_way_comes_to_the_same_sketch(way: str, network: str):
     world = RowWorld(network, (3, 16, 16), samples=12, rows=3, batch=4)
     samples, model, inputs = world.made()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from console_visits import PEOPLE, URL, Visit
 from fastapi import FastAPI
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, begin_in_sqlite
 from postgres_server import PostgresServer, postgres_server, programs
 from starlette.testclient import TestClient
 
@@ -44,7 +44,9 @@ def url(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 
 @pytest.fixture
-def ledger(tmp_path: Path, url: str | None, clock: Ticking) -> Iterator[Ledger]:
+def ledger(request: pytest.FixtureRequest, tmp_path: Path, url: str | None, clock: Ticking) -> Iterator[Ledger]:
+    if url is None:
+        begin_in_sqlite(tmp_path / "home", clock, furnished="world" in request.fixturenames)
     with Ledger.open(tmp_path / "home", url, clock=clock) as opened:
         yield opened
 

@@ -203,6 +203,7 @@ def test_the_address_that_people_type(host: str, tls: bool, url: str):
     assert address_for(host, 8765, tls=tls) == url
 
 
+@pytest.mark.real
 def test_the_demo_federation(tmp_path: Path):
     """In a process of its own; once; and it is what the form offers then."""
     with Ledger.open(tmp_path / "home") as ledger:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -28,6 +29,26 @@ from fedforget.requests import ErasureRequest
 
 CASES = [(method, preset) for method, row in METHODS.items() for preset in row.presets]
 every_method = pytest.mark.parametrize(("method", "preset"), CASES, ids=[":".join(case) for case in CASES])
+
+
+FIRST = {(method, next(iter(row.presets))) for method, row in METHODS.items()}
+"""In the daily tests a method's first preset stands for the others: all of them train for a minute."""
+
+
+def not_daily(unless: bool) -> list[pytest.MarkDecorator]:
+    return [] if unless else [pytest.mark.real]
+
+
+every_method_at_work = pytest.mark.parametrize(
+    ("method", "preset"), [pytest.param(*case, id=":".join(case), marks=not_daily(case in FIRST)) for case in CASES]
+)
+
+
+def kinds(*names: str, daily: Sequence[str]) -> pytest.MarkDecorator:
+    """Kinds of target, of which only some are for every day."""
+    return pytest.mark.parametrize("kind", [pytest.param(name, marks=not_daily(name in daily)) for name in names])
+
+
 SCHEDULE = Schedule(rounds=2, lr=0.05, batch_size=16, threads=1)
 CLASS = ErasureRequest.of_class(0, 3)
 FEATURE = ErasureRequest.of_feature(1, (2, 2, 3, 3))
@@ -141,6 +162,19 @@ TARGETS = ["class", "samples", "one sample", "client", "two clients", "a class a
 TARGETS += FEATURES
 
 
+every_target = pytest.mark.parametrize(
+    ("method", "preset", "kind"),
+    [
+        pytest.param(
+            *case, kind, id=":".join(case) + f"-{kind}",
+            marks=not_daily(kind == "class" or (case in FIRST and kind in ("one sample", "client", "feature"))),
+        )
+        for case in CASES for kind in TARGETS
+    ],
+)  # fmt: skip
+"""Every preset with every kind of target; for every day all of them with a class."""
+
+
 NOT_SERVED: dict[str, dict[str, str]] = {
     "cdp": dict.fromkeys(
         ("samples", "one sample", "client", "a class and a client", "two of one client"),
@@ -180,6 +214,15 @@ def serve(world: World, method: str, preset: str, **more: Any) -> Forgetting:
                   more.pop("schedule", SCHEDULE), method, preset, **more)  # fmt: skip
 
 
+Served = Callable[[str, str], Forgetting]
+
+
+@pytest.fixture(scope="module")
+def served(world: World) -> Served:
+    """The class is forgotten, in a federation that nobody used before; once for all the tests that compare with it."""
+    return cache(lambda method, preset: serve(world, method, preset))
+
+
 def test_the_target_kinds_are_all_there(world: World):
     assert list(targets(world)) == TARGETS
 
@@ -188,19 +231,19 @@ def test_a_refusal_names_a_kind_that_exists():
     assert all(set(kinds) <= set(TARGETS) for kinds in NOT_SERVED.values())
 
 
-@every_method
-def test_the_input_model_is_untouched(world: World, method: str, preset: str):
+@every_method_at_work
+def test_the_input_model_is_untouched(world: World, served: Served, method: str, preset: str):
     given = copy_state(world.before)
     result = forget(world.federation(), given, CLASS, SCHEDULE, method, preset)
     assert digest(given) == digest(world.before)
     for name in given:
         given[name].zero_()
-    assert digest(result.state) == digest(serve(world, method, preset).state), "the result shares no memory with it"
+    assert digest(result.state) == digest(served(method, preset).state), "the result shares no memory with it"
 
 
-@every_method
-def test_same_seed_same_bits_another_seed_other_bits(world: World, method: str, preset: str):
-    first = digest(serve(world, method, preset).state)
+@every_method_at_work
+def test_same_seed_same_bits_another_seed_other_bits(world: World, served: Served, method: str, preset: str):
+    first = digest(served(method, preset).state)
     federation = world.federation()
     torch.manual_seed(99)
     torch.rand(7)
@@ -211,18 +254,17 @@ def test_same_seed_same_bits_another_seed_other_bits(world: World, method: str, 
     assert digest(serve(world, method, preset, schedule=replace(SCHEDULE, seed=1)).state) != first
 
 
-@every_method
-def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, method: str, preset: str):
+@every_method_at_work
+def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, served: Served, method: str, preset: str):
     federation = world.federation()
-    first = serve(world, method, preset, federation=federation)
+    first = served(method, preset)
     forget(federation, world.before, ErasureRequest.of_class(1, 5), SCHEDULE, method, preset)
     again = serve(world, method, preset, federation=federation)
     assert digest(again.state) == digest(first.state)
     assert again.cost.gradient_evaluations == first.cost.gradient_evaluations
 
 
-@every_method
-@pytest.mark.parametrize("kind", TARGETS)
+@every_target
 def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World, method: str, preset: str, kind: str):
     requests = targets(world)[kind]
     federation = world.federation()
@@ -245,8 +287,8 @@ def test_every_kind_of_target_is_served_or_refused_before_any_work(world: World,
     assert all(math.isfinite(value) for curve in result.curves.values() for value in curve)
 
 
-@every_method
-@pytest.mark.parametrize("kind", ["class", "one sample", "feature"])
+@every_method_at_work
+@kinds("class", "one sample", "feature", daily=["class"])
 def test_a_network_with_integer_buffers(normalised: World, method: str, preset: str, kind: str):
     """Weights may go anywhere; a count of batches stays a count."""
     if refusal_of(method, preset, kind):
@@ -386,7 +428,7 @@ def test_the_first_preset_is_the_default():
 
 
 @every_method
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("value", [math.nan, *(pytest.param(v, marks=pytest.mark.real) for v in (math.inf, -math.inf))])
 def test_what_is_not_finite_never_gets_out(world: World, method: str, preset: str, value: float):
     """A client whose model left the finite numbers stops the method, whatever it does with replies."""
 
@@ -423,8 +465,8 @@ def test_training_that_diverges_stops_retrain(world: World):
         forget(world.federation(), world.before, CLASS, replace(SCHEDULE, lr=1e9, epochs=4), "retrain")
 
 
-@every_method
-@pytest.mark.parametrize("kind", ["class", "client", "two clients", "feature"])
+@every_method_at_work
+@kinds("class", "client", "two clients", "feature", daily=["class", "feature"])
 def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
     if refusal_of(method, preset, kind):
         pytest.skip("this kind of target is refused")
@@ -448,7 +490,7 @@ def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
     assert type(cost).from_json(as_json) == cost
 
 
-@every_method
+@every_method_at_work
 def test_every_round_leaves_out_the_target_and_what_went_before(world: World, method: str, preset: str):
     served = (ErasureRequest.of_class(1, 5), ErasureRequest.of_client(3))
     federation = world.federation()
@@ -475,7 +517,7 @@ def noise_for(requests: Sequence[ErasureRequest], world: World) -> World:
     return replace(world, dataset=replace(world.dataset, train=noisy))
 
 
-@every_method
+@every_method_at_work
 def test_what_was_served_before_is_not_looked_at_again(world: World, method: str, preset: str):
     """Pixels and labels of earlier targets may be anything: not one bit of the result depends on them."""
     served = [ErasureRequest.of_class(1, 5), ErasureRequest.of_client(3)]
@@ -484,7 +526,7 @@ def test_what_was_served_before_is_not_looked_at_again(world: World, method: str
     )
 
 
-@every_method
+@every_method_at_work
 def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: World, method: str, preset: str):
     served = [ErasureRequest.of_class(0, 5)]
     assert digest(serve(noise_for(served, world), method, preset, served=served).state) == digest(
@@ -492,7 +534,7 @@ def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: Worl
     )
 
 
-@every_method
+@every_method_at_work
 def test_what_a_request_names_again_is_not_looked_at_again(world: World, method: str, preset: str):
     """The client withdrew a class before, and now everything: only the rest is still to be forgotten."""
     served = [ErasureRequest.of_class(0, 5)]
@@ -506,7 +548,7 @@ def test_what_a_request_names_again_is_not_looked_at_again(world: World, method:
     assert len(digests) == 1
 
 
-@every_method
+@every_method_at_work
 def test_a_client_may_withdraw_the_last_it_had(world: World, method: str, preset: str):
     """It withdrew every other class before: now it keeps nothing, as if it had withdrawn altogether."""
     served = [ErasureRequest.of_class(0, label) for label in range(10) if label != 3]
@@ -553,7 +595,7 @@ def noise_in(requests: Sequence[ErasureRequest], world: World) -> World:
     return replace(world, dataset=replace(world.dataset, train=noisy))
 
 
-@every_method
+@every_method_at_work
 def test_a_feature_that_was_served_before_is_not_looked_at_again(world: World, method: str, preset: str):
     """Of the client that asks now, and of another one: not one bit of the result depends on it."""
     served = [ErasureRequest.of_feature(0, FEATURE.feature), FEATURE]

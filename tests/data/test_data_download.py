@@ -246,6 +246,7 @@ def test_verify(tmp_path: Path) -> None:
         verify(file, MD5)
 
 
+@pytest.mark.real
 def test_the_data_package_needs_only_torch_numpy_pyarrow_and_pillow() -> None:
     """On a bare GPU machine there is neither Rich nor scikit-learn, and nothing may import them in passing."""
     script = """

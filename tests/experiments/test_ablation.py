@@ -52,6 +52,7 @@ def of(rows: list[Row], setting: str) -> Row:
     return row
 
 
+@pytest.mark.real
 def test_pca_has_the_smaller_error_and_no_more_rows(chosen: Options):
     rows = reproduce(only(BASE, "preserver=pca", "strength=0.0", "preserver=diagonal"), chosen)
     base, pca, off = (of(rows, name) for name in (BASE, "preserver=pca", "strength=0.0"))
@@ -70,6 +71,7 @@ def test_pca_has_the_smaller_error_and_no_more_rows(chosen: Options):
     assert [line[0] for line in table.rows] == [BASE, "strength=0.0", "preserver=diagonal", "preserver=pca"]
 
 
+@pytest.mark.real
 def test_what_auto_stands_for_is_not_shown_twice(chosen: Options):
     s = RECOMMENDED.for_network(10**4).sketch_rows
     rows = reproduce(only(BASE, f"sketch_rows={s}", "sketch_rows=10"), replace(chosen, quick=False, trials=1))
@@ -82,6 +84,7 @@ def test_what_auto_stands_for_is_not_shown_twice(chosen: Options):
     assert of(rows, BASE)["test_acc"] == of(rows, f"sketch_rows={s}")["test_acc"]
 
 
+@pytest.mark.real
 def test_a_bill_does_not_depend_on_the_cell_before(chosen: Options):
     """A forgetting that diverged leaves a sketch at the client; the next cell must make its own."""
     together = reproduce(only("penalty=gradient", "strength=1.0"), chosen)

@@ -120,6 +120,7 @@ def test_merging_what_is_not_there(tmp_path: Path):
         CellFile(tmp_path / "a").merge([tmp_path / "none"])
 
 
+@pytest.mark.real
 def test_one_process_at_a_time(tmp_path: Path):
     code = "import pathlib, sys\nfrom fedforget.experiments.cells import *\nwith alone(pathlib.Path(sys.argv[1])): pass"
     with alone(tmp_path / "c") as file:

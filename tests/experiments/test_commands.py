@@ -29,6 +29,13 @@ def command(
     return in_process_command(main, capsys, monkeypatch)
 
 
+either = pytest.mark.parametrize(
+    "command", ["fedforget", pytest.param("python -m", marks=pytest.mark.real)], indirect=True
+)
+"""In the daily tests one of them trains, and both say what is wrong."""
+
+
+@either
 def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):
     said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
     assert said.code == 0, said.err
@@ -44,6 +51,7 @@ def test_json_is_the_rows_and_nothing_else(command: Command, tmp_path: Path):
     assert {p.name for p in tmp_path.iterdir()} == {"models", *(f"completeness-digits-quick.{e}" for e in endings)}
 
 
+@either
 def test_the_table_is_shown_and_labelled(command: Command, tmp_path: Path):
     said = command("reproduce", "time", *SMALL, "--out", tmp_path)
     assert said.code == 0, said.err
@@ -53,6 +61,7 @@ def test_the_table_is_shown_and_labelled(command: Command, tmp_path: Path):
     assert (tmp_path / "completeness-digits-quick.jsonl").exists(), "its cells are those of completeness"
 
 
+@pytest.mark.real
 def test_merging_by_command(command: Command, tmp_path: Path):
     a, b = tmp_path / "a", tmp_path / "b"
     command("reproduce", "completeness", *SMALL, "--json", "--out", a)
@@ -83,6 +92,7 @@ def test_bad_input_is_one_sentence_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.real
 def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "docs" / "results"
     assert command("reproduce", "completeness", *SMALL, "--out", folder).code == 0
@@ -114,6 +124,7 @@ def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Pat
     assert "Interrupted; what is done is kept, and the same command goes on" in said.err
 
 
+@pytest.mark.real
 def test_the_core_resumes_at_any_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(core, "load_dataset", lambda name: load_dataset("digits").first(200, 40))
     monkeypatch.setitem(core.SCHEDULES, "default", core.replace(core.MNIST_SCHEDULE, rounds=1))

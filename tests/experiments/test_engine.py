@@ -67,6 +67,7 @@ def test_a_row_has_every_field(options: Options):
     json.dumps(rows, allow_nan=False)
 
 
+@pytest.mark.real
 def test_a_scenario_is_trained_once_and_a_cell_computed_once(options: Options, trainings: list[int]):
     rows = reproduce(COMPLETENESS, replace(options, trials=2))
     assert trainings == [0, 0, 1, 1], "two classes of two trials: one trial of everything first"
@@ -75,6 +76,7 @@ def test_a_scenario_is_trained_once_and_a_cell_computed_once(options: Options, t
     assert [r["seed"] for r in rows] == [0] * 6 + [1] * 6
 
 
+@pytest.mark.real
 def test_a_stop_before_any_cell_loses_and_repeats_nothing(options: Options, trainings: list[int]):
     reference = reproduce(COMPLETENESS, replace(options, out=options.out / "reference"))
     trainings.clear()
@@ -150,6 +152,7 @@ def test_a_killed_process_is_taken_up_where_it_was(options: Options):
     assert figures(whole) == figures(rows)
 
 
+@pytest.mark.real
 def test_a_damaged_model_is_trained_again(options: Options, trainings: list[int]):
     reproduce(COMPLETENESS, replace(options, methods=parse_methods("fedaf-c")))
     models = sorted((options.out / "models").iterdir())
@@ -160,6 +163,7 @@ def test_a_damaged_model_is_trained_again(options: Options, trainings: list[int]
     assert [path.read_bytes() for path in models] == good
 
 
+@pytest.mark.real
 def test_two_half_runs_make_one_table(options: Options, tmp_path: Path):
     halves = [replace(options, classes=(c,), out=tmp_path / f"half{c}") for c in (0, 1)]
     for half in reversed(halves):
@@ -175,6 +179,7 @@ def test_two_half_runs_make_one_table(options: Options, tmp_path: Path):
         reproduce(COMPLETENESS, merged, merge=[tmp_path])
 
 
+@pytest.mark.real
 def test_time_takes_the_cells_of_completeness(options: Options, monkeypatch: pytest.MonkeyPatch):
     rows = reproduce(COMPLETENESS, options)
     monkeypatch.setattr(engine, "Bench", lambda options: pytest.fail("computed again"))
@@ -221,6 +226,7 @@ def test_all_is_every_method_and_every_preset_of_some():
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 
+@pytest.mark.real
 def test_a_method_that_needs_a_history_gets_one(options: Options, trainings: list[int]):
     rows = reproduce(COMPLETENESS, replace(options, classes=(0,)))
     rows = reproduce(COMPLETENESS, replace(options, classes=(0,), methods=parse_methods("federaser")))
@@ -257,6 +263,7 @@ def test_a_further_round_is_measured_when_asked_for(options: Options):
     assert "BD Acc one round later" in COMPLETENESS.tables(rows)[2].columns
 
 
+@pytest.mark.real
 def test_quick_is_on_every_output(options: Options):
     rows = reproduce(COMPLETENESS, options)
     pages = write_pages(COMPLETENESS, COMPLETENESS.cell_file(options))
@@ -318,6 +325,7 @@ def test_the_time_left_is_that_of_the_kinds_left():
     assert pace.left([]) == 0.0
 
 
+@pytest.mark.real
 def test_cells_of_other_settings_are_refused(options: Options, monkeypatch: pytest.MonkeyPatch):
     """A changed default must not show the old default's results as its own."""
     chosen = replace(options, classes=(0,), methods=parse_methods("sga"))

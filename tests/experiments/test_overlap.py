@@ -60,6 +60,7 @@ def test_whose_data(scenario: Scenario):
     assert len(own.samples) * 4 == pytest.approx(len(pooled.samples), abs=4)
 
 
+@pytest.mark.real
 def test_a_model_learns_the_rest_and_not_the_target(options: Options, monkeypatch: pytest.MonkeyPatch):
     configuration = replace(CONFIGURATIONS["digits"]["default"], rounds=8, quick_samples=(1000, 300))
     monkeypatch.setitem(CONFIGURATIONS["digits"], "default", configuration)

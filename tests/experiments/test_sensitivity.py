@@ -40,6 +40,7 @@ def test_the_cells(name: str, options: Options):
         assert [s.setting for s in specs if s.preset == preset and s.trial == 0] == list(VALUES[name])
 
 
+@pytest.mark.real
 def test_lambda_is_the_strength_without_the_n(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["lambda"], replace(options, methods=None, classes=(0,)))
     worked = [row for row in rows if row["note"] is None]
@@ -53,6 +54,7 @@ def bills(rows: list[dict[str, Any]], preset: str) -> dict[Any, float]:
     return {row["setting"]: row["gradient_evaluations"] for row in rows if row["preset"] == preset}
 
 
+@pytest.mark.real
 def test_epochs_are_passes_over_the_target(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["epochs"], replace(options, methods=None, classes=(0,)))
     target = sum(1 for _ in target_samples(options))
@@ -63,6 +65,7 @@ def test_epochs_are_passes_over_the_target(options: Options, settings_used: list
     assert bill[1] < bills(rows, "recommended")[5]
 
 
+@pytest.mark.real
 def test_teachers_are_asked_about_every_target_sample(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["teachers"], replace(options, methods=None, classes=(0,)))
     target = sum(1 for _ in target_samples(options))
@@ -77,6 +80,7 @@ def target_samples(options: Options) -> list[int]:
     return built.federation.client(0).positions(built.requests)[0].tolist()
 
 
+@pytest.mark.real
 def test_what_left_no_model_is_a_word_in_the_table_and_a_sentence_below(options: Options):
     rows = reproduce(EXPERIMENTS["lambda"], replace(options, methods=None, classes=(0,)))
     for row in rows:

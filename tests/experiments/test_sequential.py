@@ -55,6 +55,7 @@ def test_the_cells(options: Options):
     assert [s.label for s in own[:2]] == ["4", "4,2"], "in the order they were named"
 
 
+@pytest.mark.real
 def test_each_step_goes_on_from_the_one_before(options: Options, log: list[Served]):
     rows = reproduce(SEQUENTIAL, replace(options, classes=(0, 1, 2), methods=parse_methods("fedaf,fedaf-c")))
     assert len(log) == 6, "every step is served once"
@@ -74,6 +75,7 @@ def test_each_step_goes_on_from_the_one_before(options: Options, log: list[Serve
     assert table.columns == ("", "after 0", "after 0,1", "after 0,1,2", "cells")
 
 
+@pytest.mark.real
 def test_no_method_trains_on_what_was_served(options: Options, monkeypatch: pytest.MonkeyPatch):
     trained: list[tuple[str, int, set[int]]] = []
     at_work: list[Any] = []

@@ -148,6 +148,7 @@ def test_a_run_keeps_its_history(finished: Path, tmp_path: Path):
     assert digest(without.load_model()) == digest(Run(finished).load_model())
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("after", [0, 1, 3, 4, 7, 8, 9, 12])
 def test_interrupted_and_resumed_the_history_is_whole(finished: Path, tmp_path: Path, after: int):
     def progress(what: str, done: int, total: int) -> None:

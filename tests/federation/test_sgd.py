@@ -74,5 +74,6 @@ sys.exit("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.real
 def test_a_request_imports_no_compiler():
     assert subprocess.run([sys.executable, "-c", FORGET], check=False).returncode == 0

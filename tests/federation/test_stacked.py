@@ -113,6 +113,7 @@ def assert_close(a: State, b: State) -> None:
         assert torch.allclose(a[name], b[name], rtol=100 * tolerance, atol=tolerance), name
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_stack_is_one_after_another_up_to_rounding(kind: str):
     world = WORLDS[kind]()

@@ -63,6 +63,7 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     assert json.loads((tmp_path / "flower" / "summary.json").read_text())["forgotten"] == summary["forgotten"]
 
 
+@pytest.mark.real
 def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path: Path):
     """What is measured on private data is measured at the node; nothing is retrained."""
     config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone", "method": "fedaf"}
@@ -78,6 +79,7 @@ def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path:
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
 
 
+@pytest.mark.real
 def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
     config = {k: v for k, v in CONFIG.items() if k not in ("backdoor", "request-class")}
     config |= {"request-feature": "2,2,4,4", "audit": True}
@@ -140,6 +142,7 @@ def save_npz(file: Path, train: Samples, test: Samples) -> str:
     return str(file)
 
 
+@pytest.mark.real
 def test_sites_with_data_of_their_own(tmp_path: Path):
     """Each site's file holds what a partition would have given it, one lacks a class: the same model comes out."""
     digits = load_dataset("digits").first(180)

@@ -76,6 +76,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
     return run
 
 
+@pytest.mark.real
 def test_the_app_before(play: Play, tmp_path: Path):
     figures = play("before", **{"num-server-rounds": 2})
     assert len(figures) == 3

@@ -133,6 +133,7 @@ def test_every_other_task_needs_everybody(world: World, fault: str, said: str):
     assert refusal.value.client == 2
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("fault", ["dead", "silent", "gone"])
 @pytest.mark.parametrize("method", ["fedaf", "sga", "fedquit"])
 def test_without_the_target_the_request_fails_and_can_be_tried_again(

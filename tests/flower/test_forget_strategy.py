@@ -138,6 +138,7 @@ def test_rounds_without_a_request_are_the_inner_strategys(tmp_path: Path, before
         assert plain.evaluate_metrics_clientapp == wrapped.evaluate_metrics_clientapp
 
 
+@pytest.mark.real
 def test_what_was_forgotten_stays_forgotten_in_rounds_and_runs_to_come(tmp_path: Path, before: ArrayRecord):
     assert twos_known(before) >= 80
     strategy = Forget(fedavg(), network, **TRAINING)

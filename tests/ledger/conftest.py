@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, begin_in_sqlite
 from postgres_server import PostgresServer, postgres_server, programs
 
 from fedforget.ledger.book import Ledger
@@ -41,8 +41,10 @@ def clock() -> Ticking:
 
 
 @pytest.fixture
-def ledger(url: str, tmp_path: Path, clock: Ticking) -> Iterator[Ledger]:
+def ledger(request: pytest.FixtureRequest, url: str, tmp_path: Path, clock: Ticking) -> Iterator[Ledger]:
     """A new ledger, with nothing in it."""
+    if url.startswith("sqlite"):
+        begin_in_sqlite(tmp_path / "home", clock, furnished="world" in request.fixturenames)
     with Ledger.open(tmp_path / "home", url, clock=clock) as opened:
         yield opened
 

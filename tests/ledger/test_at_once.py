@@ -13,6 +13,7 @@ from fedforget.ledger.errors import ConflictError, LeaseLostError, MissingError
 from fedforget.requests import ErasureRequest
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("seed", range(2))
 def test_everybody_at_once(world: World, seed: int):
     """Six people and workers do anything in any order; keys are rotated and models rolled back meanwhile."""

@@ -74,6 +74,7 @@ def test_it_claims_no_more(certificate: bytes):
     assert "no proof that nothing of the target is left" in words
 
 
+@pytest.mark.real
 def test_every_byte_counts(world: World, certificate: bytes):
     """Each byte in turn, changed in its lowest bit and in its case bit."""
     keys = keys_of(world)

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_worlds import World
@@ -100,6 +101,7 @@ class History:
                 assert working == (), "nobody holds the federation, so nobody works"
 
 
+@pytest.mark.real
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_any_history_fits_together(world: World, steps: list[tuple[str, int, int]]):

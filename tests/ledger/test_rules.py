@@ -39,6 +39,7 @@ def state_of(world: World, id: str) -> str:
 MOVE = "UPDATE requests SET state = :state, reason = 'x', version = :version WHERE id = :id"
 
 
+@pytest.mark.real
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(wanted=st.lists(st.sampled_from(STATES), min_size=1, max_size=14))
 def test_only_legal_transitions(world: World, wanted: list[RequestState]):

@@ -280,6 +280,7 @@ def test_a_worker_has_a_name(world: World, worker: str):
         world.ledger.claim(worker)
 
 
+@pytest.mark.real
 def test_many_workers_at_once(world: World):
     """Six workers, four federations, 40 requests: none lost, none twice, one version each."""
     names = ["digits", "b", "c", "d"]

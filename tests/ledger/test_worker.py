@@ -125,6 +125,7 @@ def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Pa
     assert office.work() == 0
 
 
+@pytest.mark.real
 def test_requests_follow_each_other_and_know_what_went_before(office: Office, tmp_path: Path):
     first, second, third = CLASS, samples_of(1, 0), ErasureRequest.of_client(2)
     ids = [office.queue(target) for target in (first, second, third)]
@@ -137,6 +138,7 @@ def test_requests_follow_each_other_and_know_what_went_before(office: Office, tm
     assert made == by_hand(office, 3, third, first, second)
 
 
+@pytest.mark.real
 def test_what_the_run_forgot_before_it_was_registered_is_known(ledger: Ledger, run: Path, tmp_path: Path):
     own = tmp_path / "own"
     copytree(run, own)
@@ -148,6 +150,7 @@ def test_what_the_run_forgot_before_it_was_registered_is_known(ledger: Ledger, r
     assert evidence_of(office, id, tmp_path)["request"]["served"] == [CLASS.to_json()]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("level", ["alone", "quick"])
 def test_retrain_is_a_method_too(office: Office, level: str):
     office.register("thorough", method="retrain", audit_level=level)
@@ -157,6 +160,7 @@ def test_retrain_is_a_method_too(office: Office, level: str):
     assert office.ledger.current_version("thorough").method == "retrain"
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("level", ["alone", "quick"])
 def test_the_same_target_for_two_subjects(office: Office, level: str, tmp_path: Path):
     """The second one meets a model that has forgotten it: it is examined again, and has its own certificate."""
@@ -174,6 +178,7 @@ def test_the_same_target_for_two_subjects(office: Office, level: str, tmp_path: 
     assert "none (forgotten before)" in (office.ledger.report_of(ids[1]) or "")
 
 
+@pytest.mark.real
 def test_a_part_of_what_was_forgotten_before(office: Office, tmp_path: Path):
     federation = CONFIG.build_federation(CONFIG.load_dataset())
     threes = federation.client(0).samples
@@ -186,6 +191,7 @@ def test_a_part_of_what_was_forgotten_before(office: Office, tmp_path: Path):
     assert request["served"] == [samples_of(1, 0).to_json()]
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("again", [CLASS, ErasureRequest.of_feature(0, [2, 2, 4, 4])])
 def test_what_was_forgotten_before_and_then_again_with_more(office: Office, again: ErasureRequest, tmp_path: Path):
     """It is examined with all that took it: an oracle without the whole client has nothing left to leave out."""
@@ -200,6 +206,7 @@ def test_what_was_forgotten_before_and_then_again_with_more(office: Office, agai
     assert request["requests"] == [target.to_json() for target in taken_by]
 
 
+@pytest.mark.real
 def test_together(office: Office, tmp_path: Path):
     """One new version for all, also where one of them is forgotten already and two want the same."""
     office.register("many", together=4)
@@ -228,6 +235,7 @@ def test_together(office: Office, tmp_path: Path):
 PATCH = ErasureRequest.of_feature(0, [2, 2, 4, 4])
 
 
+@pytest.mark.real
 def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Path):
     """The evidence, the report and the certificate say how sensitive the model is to it; the samples stay."""
     ledger = office.ledger
@@ -271,6 +279,7 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     assert f"The sensitivity to the feature: before {readings[names[0]]['before']['value']:.4f}, now" in said.stdout
 
 
+@pytest.mark.real
 def test_after_a_feature_the_samples_are_there_to_be_forgotten(office: Office, tmp_path: Path):
     """A feature names all samples and takes none: a class comes after it as ever, and after everything no feature."""
     ledger = office.ledger
@@ -289,6 +298,7 @@ def test_after_a_feature_the_samples_are_there_to_be_forgotten(office: Office, t
     assert last == [CLASS.to_json(), ErasureRequest.of_client(0).to_json()], "what took its samples away"
 
 
+@pytest.mark.real
 def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(office: Office, tmp_path: Path):
     """No measure judges features and samples together; nothing is left at client 0 that a measure of features sees."""
     ledger, everything = office.ledger, ErasureRequest.of_client(0)
@@ -317,6 +327,7 @@ def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(
     assert methods == [None, "frr", "frr", "none"]
 
 
+@pytest.mark.real
 def test_a_patch_within_what_was_withdrawn_is_examined_with_it(office: Office, tmp_path: Path):
     """It has one value in every sample already: there is nothing to forget, and by itself nothing to measure."""
     office.register("patches", method="frr", audit_level="quick")
@@ -333,6 +344,7 @@ def test_a_patch_within_what_was_withdrawn_is_examined_with_it(office: Office, t
     assert again == [left.to_json(), within.to_json()]
 
 
+@pytest.mark.real
 def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):
     """A method that does nothing. An officer rejects it, and publishes it when it is tried again."""
     office = Office(ledger, poisoned)
@@ -374,6 +386,7 @@ def test_the_gate_holds_a_loss_of_accuracy(office: Office):
     assert "retained accuracy fell by" in (request.reason or "")
 
 
+@pytest.mark.real
 def test_what_goes_wrong_is_tried_again_later_each_time(office: Office, clock: Ticking):
     ledger, id = office.ledger, office.queue(CLASS)
     away = failing(FedForgetError("Client 2 went away: its node no longer gives Flower a sign of life."))
@@ -435,6 +448,7 @@ def test_a_run_folder_that_is_gone(office: Office, tmp_path: Path):
     assert "is not a run folder" in (request.reason or "")
 
 
+@pytest.mark.real
 def test_one_wrong_request_does_not_spoil_the_others(office: Office, clock: Ticking):
     """Served together they fail, since one names a sample that is not there; then each goes alone."""
     office.register("many", together=3)
@@ -448,6 +462,7 @@ def test_one_wrong_request_does_not_spoil_the_others(office: Office, clock: Tick
     assert "Sample 1000000 is not among client 0's data" in (office.ledger.request(ids[1]).reason or "")
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("stage", ["fedaf-c", "auditing", "retrain", "oracles", "examining oracles", "examining"])
 def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
     """It is given back at once, nothing is counted against it, and what was trained is not trained again."""
@@ -467,6 +482,7 @@ def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
         assert trained.count("oracles") <= 1, "only to say that all are there"
 
 
+@pytest.mark.real
 def test_a_worker_that_was_taken_for_dead_throws_its_work_away(office: Office, clock: Ticking):
     """While it works, its lease ends, and another one serves the request, in a folder of its own."""
     ledger, id = office.ledger, office.queue(CLASS)
@@ -488,6 +504,7 @@ def test_a_worker_that_was_taken_for_dead_throws_its_work_away(office: Office, c
     assert [sorted(path.name for path in office.workplace(n).iterdir()) for n in (0, 1)] == [[".worker"]] * 2
 
 
+@pytest.mark.real
 def test_the_lease_is_renewed_while_it_works(url: str, run: Path, tmp_path: Path):
     """With a real clock: a request that takes longer than the lease stays its worker's."""
     with Ledger.open(tmp_path / "home", url) as ledger:
@@ -505,6 +522,7 @@ def test_the_lease_is_renewed_while_it_works(url: str, run: Path, tmp_path: Path
         office.served_once([id])
 
 
+@pytest.mark.real
 def test_oracles_serve_again_and_are_destroyed_with_the_version_before(ledger: Ledger, run: Path, clock: Ticking):
     inside = ledger.home / "runs" / "a"
     copytree(run, inside)
@@ -539,6 +557,7 @@ def test_a_worker_needs_a_key(ledger: Ledger, tmp_path: Path):
         Worker(ledger, "first").run(once=True)
 
 
+@pytest.mark.real
 def test_a_key_that_goes_away_stops_the_worker_and_no_request(office: Office, caplog: pytest.LogCaptureFixture):
     """It begins nothing that it could not certify, says why, and goes on when the key is back."""
     ledger = office.ledger
@@ -564,6 +583,7 @@ def test_one_federation_alone(office: Office):
     assert office.states(ids) == ["queued", "done"]
 
 
+@pytest.mark.real
 def test_two_workers_on_one_ledger_wait_for_each_other(url: str, run: Path, tmp_path: Path):
     """Each with its own connection, as two processes have; on SQLite they write in turns."""
     home = tmp_path / "home"
@@ -593,6 +613,7 @@ def test_a_worker_in_a_thread_serves_what_comes_and_ends_when_told(office: Offic
     office.served_once(ids)
 
 
+@pytest.mark.real
 def test_history_of_the_run_is_used_where_it_is(ledger: Ledger, tmp_path: Path):
     folder = tmp_path / "kept"
     train_run(folder, replace(CONFIG, history_interval=1))

@@ -33,6 +33,7 @@ def office(run: Path, tmp_path: Path):
         yield office
 
 
+@pytest.mark.real
 def test_once(office: Office):
     ids = [office.queue(samples_of(0, 0)), office.queue(samples_of(1, 0))]
     words = ["work", "--once", "--json", "--name", "cron", "--home", str(office.ledger.home)]

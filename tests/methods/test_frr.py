@@ -263,6 +263,7 @@ def test_it_goes_on_after_an_interruption_with_the_same_bits_and_bill(federation
     assert resumed.cost.gradient_evaluations == whole.cost.gradient_evaluations
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("preset", ["paper", "code"])
 def test_it_learns_what_is_left(federation: LocalFederation, preset: str):
     """After ten rounds the training loss of the retained data is far below chance, log 10."""

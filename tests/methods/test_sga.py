@@ -136,6 +136,7 @@ def world() -> tuple[LocalFederation, State]:
     return federation, train(federation, state_of(model), replace(SCHEDULE, rounds=5))
 
 
+@pytest.mark.real
 def test_the_clients_model_replaces_the_global_one_and_clients_come_one_after_another(world):
     federation, before = world
     one, two = CLASS, ErasureRequest.of_class(1, 5)
@@ -190,6 +191,7 @@ def _flat(state: State) -> Tensor:
     return flatten(state)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize(
     "requests", [[ErasureRequest.of_client(0)], [ErasureRequest.of_client(0), ErasureRequest.of_class(1, 5)]]
 )

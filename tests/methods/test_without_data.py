@@ -86,6 +86,7 @@ def test_no_statistic_is_kept_of_a_few_samples(world: World):
     assert 4 in client.kept[STATISTICS].labels.tolist()
 
 
+@pytest.mark.real
 def test_a_class_is_forgotten_when_its_samples_are_gone(world: World):
     federation = world.without_samples()
     assert not bool(REQUEST.matches(federation.client(0).samples).any())

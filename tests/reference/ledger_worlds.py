@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -45,6 +47,38 @@ class Ticking:
         self.now += timedelta(**time)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """The files of a home, each with who may read it, and what the clock said when they were made."""
+
+    files: dict[Path, tuple[bytes, int]]
+    now: datetime
+
+
+@cache
+def _made(furnished: bool) -> _Kept:
+    clock = Ticking()
+    with TemporaryDirectory() as folder:
+        home = Path(folder)
+        with Ledger.open(home, clock=clock) as ledger:
+            if furnished:
+                World(ledger, clock)
+        files = [path for path in home.rglob("*") if path.is_file()]
+        return _Kept({f.relative_to(home): (f.read_bytes(), f.stat().st_mode) for f in files}, clock.now)
+
+
+def begin_in_sqlite(home: Path, clock: Ticking, *, furnished: bool) -> None:
+    """A new ledger in a new home, with or without a `World` in it. Made once and copied: the migrations take longer
+    than most tests."""
+    made = _made(furnished)
+    clock.now = made.now
+    home.mkdir(mode=0o700)
+    for name, (content, mode) in made.files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (home / name).write_bytes(content)
+        (home / name).chmod(mode)
+
+
 def write_evidence_of(model: str, file: Path, *, forgotten: bool = True) -> Path:
     """An evidence file that speaks of this model."""
     readings = list(READINGS)
@@ -68,11 +102,12 @@ class World:
 
     def __init__(self, ledger: Ledger, clock: Ticking) -> None:
         self.ledger, self.clock = ledger, clock
-        ledger.make_key()
-        ledger.add_account("ann", "requester")
-        ledger.add_account("oscar", "officer")
-        self.register("digits")
         self._asked = 0
+        if not ledger.public_keys():  # or it is a copy, and everything is there
+            ledger.make_key()
+            ledger.add_account("ann", "requester")
+            ledger.add_account("oscar", "officer")
+            self.register("digits")
 
     def register(self, name: str, **settings: Any) -> None:
         weights = {"w": torch.full((3,), float(sum(map(ord, name))))}

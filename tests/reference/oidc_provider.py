@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -18,11 +19,17 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 
+@cache
+def key(name: str) -> rsa.RSAPrivateKey:
+    """The same key for the same name: making one takes longer than a test."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 class Provider:
     """`person` is who signs in there; `lies` changes what it says."""
 
     def __init__(self) -> None:
-        self.key, self.other = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+        self.key, self.other = key("first"), key("other")
         self.kid = "first"
         self.client_id, self.secret = "fedforget", "provider-secret"
         self.person: dict[str, Any] = {"sub": "42", "preferred_username": "Petra"}
@@ -121,7 +128,7 @@ def oidc_provider() -> Iterator[Provider]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     provider.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield provider

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import torch
 
@@ -16,15 +18,9 @@ TEST_PER_CLASS = 36
 
 def load_digits() -> Dataset:
     """1,437 training and 360 test digits, always the same ones in the same order."""
-    try:
-        from sklearn.datasets import load_digits as load_from_sklearn
-    except ImportError:
-        raise InputError(
-            "The data set 'digits' comes with scikit-learn, which is not installed; pip install scikit-learn."
-        ) from None
-    bunch = load_from_sklearn()
-    images = torch.from_numpy(np.round(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
-    labels = torch.from_numpy(bunch.target.astype(np.int64))
+    pixels, digits = _read()
+    images = torch.from_numpy(np.round(pixels * (255 / 16)).astype(np.uint8)).unsqueeze(1)
+    labels = torch.from_numpy(digits.astype(np.int64))
 
     # scikit-learn lists the digits writer by writer, so both parts are drawn from one shuffle.
     order = torch.randperm(len(labels), generator=derive_generator(0, "digits", "split"))
@@ -39,3 +35,16 @@ def load_digits() -> Dataset:
         tuple(str(digit) for digit in range(10)),
         Normalisation(mean=(0.3053,), std=(0.3760,)),
     )
+
+
+@cache
+def _read() -> tuple[np.ndarray, np.ndarray]:
+    """Images and labels as scikit-learn has them: a text file, parsed once in a process."""
+    try:
+        from sklearn.datasets import load_digits as load_from_sklearn
+    except ImportError:
+        raise InputError(
+            "The data set 'digits' comes with scikit-learn, which is not installed; pip install scikit-learn."
+        ) from None
+    bunch = load_from_sklearn()
+    return bunch.images, bunch.target
