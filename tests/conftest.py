@@ -5,6 +5,7 @@ task still runs with the thread count it names."""
 
 import gc
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,17 @@ LONGEST_FIRST = (
 the end; nothing but the time depends on the order."""
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is not `daily`, before the marks choose; and put the longest files first."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        daily, real = item.get_closest_marker("daily"), item.get_closest_marker("real")
+        if daily and not real:
+            test = item.nodeid.partition("[")[0]
+            seen[test] += 1
+            if seen[test] > daily.args[0]:
+                item.add_marker("real")
     places = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 

@@ -215,6 +215,7 @@ def test_alone_trains_no_retrain_and_no_oracle(run: Path, asked: list[Task]):
         assert all("oracles" not in reading or reading["oracles"] == [] for reading in record["readings"])
 
 
+@pytest.mark.real
 def test_alone_a_retrain_that_is_there_is_judged_like_any_other(audited: Path, tmp_path: Path):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     rows = {row["method"]: row for row in audit_run(folder, level="alone")["rows"]}
@@ -243,6 +244,7 @@ def test_without_a_level_there_is_no_verdict(run: Path, asked: list[Task]):
     assert not any(isinstance(task, AttackMembership) for task in asked)
 
 
+@pytest.mark.real
 def test_chosen_attacks_alone_are_made_and_nothing_is_forgotten_by_them(audited: Path, tmp_path: Path):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     whole = {row["method"]: row for row in json.loads((audited / "audit.json").read_text())["rows"]}

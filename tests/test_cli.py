@@ -487,6 +487,7 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.daily(10)
 @pytest.mark.parametrize("kind", [*FORGET, "sketch, as JSON"])
 def test_forget_refuses(fedforget: Command, trained: Path, kind: str):
     words, sentence = FORGET[kind.removesuffix(", as JSON")]
@@ -536,6 +537,7 @@ TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.daily(10)
 @pytest.mark.parametrize("kind", TARGETS)
 def test_forget_refuses_targets(fedforget: Command, trained: Path, tmp_path: Path, kind: str):
     (tmp_path / "junk").write_text("1, 2, three")
@@ -680,6 +682,7 @@ RUNS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.daily(8)
 @pytest.mark.parametrize("kind", RUNS)
 @pytest.mark.parametrize("command", ["forget", "audit", "train"])
 def test_a_folder_that_is_no_whole_run_is_refused(

@@ -233,6 +233,7 @@ def test_a_request_during_training_waits_for_the_next_round(tmp_path: Path, aske
     assert digest(run.load_model()) == digest(state)
 
 
+@pytest.mark.real
 def test_a_request_during_the_last_round_is_served_after_it(tmp_path: Path, finished: Path, reference: str):
     folder, answers = tmp_path / "run", []
 
@@ -318,6 +319,7 @@ def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path
     assert rows[2]["model"] == digest(adopted)
 
 
+@pytest.mark.real
 def test_an_unfinished_retrain_of_another_trunk_is_not_gone_on_with(trained: Path, no_report: None):
     """It trained on what has been forgotten since."""
     with pytest.raises(Stop):
@@ -403,6 +405,7 @@ def test_a_damaged_queue_is_one_sentence(tmp_path: Path):
 # Forgetting on a finished run.
 
 
+@pytest.mark.real
 def test_every_method_branches_from_the_trained_model(trained: Path, reference: str):
     for method in ("fedaf", "fedaf-c", "retrain"):
         branch = forget_run(trained, [CLASS], method)

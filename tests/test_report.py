@@ -199,6 +199,7 @@ def test_html_is_well_formed(page: Page) -> None:
     assert_balanced(page())
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("bd", "later", "says"),
     [
@@ -229,6 +230,7 @@ def clean_audit(now: float, start: float = 100.0, goal: float = 90.0) -> dict[st
     return audit
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize(
     ("audit", "standing"),
     [
@@ -283,6 +285,7 @@ def test_pictures_come_from_the_test_set_only(page: Page, digits: Dataset) -> No
     assert text.count('alt="Test image of class 3"') == text.count('alt="The same image with the trigger"') == 8
 
 
+@pytest.mark.real
 def test_whole_client_requests_and_data_without_images(page: Page) -> None:
     audit = make_audit()
     audit["requests"], audit["target"] = [ErasureRequest.of_client(2).to_json()], "everything of client 2"
@@ -293,6 +296,7 @@ def test_whole_client_requests_and_data_without_images(page: Page) -> None:
     assert "There is no test image to show" in words(text, "pictures")
 
 
+@pytest.mark.real
 def test_float_and_colour_images_are_drawn(page: Page) -> None:
     samples = Samples.of(torch.rand(20, 3, 6, 6), torch.arange(20) % 10)
     assert page(dataset=Dataset("colour", samples, samples, tuple("0123456789"))).count("data:image/png") == 4

@@ -123,6 +123,7 @@ def drawn(text: str) -> int:
     return found[0].count("<svg") if found else 0
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("evidence", "with_oracle", "tone", "lead"),
     [
@@ -143,6 +144,7 @@ def test_the_verdict_leads_and_the_figures_follow(
     assert old in summary.replace("\xa0", " ")
 
 
+@pytest.mark.real
 def test_the_share_alone_claims_nothing_where_it_cannot(page: Page) -> None:
     summary = words(page(audit=clean_audit(90.0, start=90.5)), "summary")
     assert "The share still recognised alone cannot show whether FedAF forgot class 3 of client 0" in summary
@@ -251,6 +253,7 @@ def test_of_a_feature_the_sensitivity_is_told_and_drawn(page: Page) -> None:
     assert_self_contained(text)
 
 
+@pytest.mark.real
 def test_a_sensitivity_that_was_not_measured_leaves_a_sentence(page: Page) -> None:
     missing = [replace(reading, subject=None, before=None, oracles=()) for reading in of_a_feature()]
     assert "No sensitivity to the feature: it means nothing without an oracle" in words(
@@ -402,6 +405,7 @@ def test_a_value_outside_its_interval_that_accuses_nobody_says_why() -> None:
     ]
 
 
+@pytest.mark.real
 def test_oracles_that_could_not_be_measured_are_not_no_oracles(page: Page) -> None:
     evidence = [*with_oracles(), reading("linear probe", 0.0, 90.0, [])]
     text = page(evidence)

@@ -25,6 +25,7 @@ SAMPLES = ErasureRequest.of_samples(0, [0, 2, 3, 7, 8, 9, 11, 20, 21])
 CLIENT = ErasureRequest.of_client(1)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("request_", [CLASS, SAMPLES, CLIENT], ids=["class", "samples", "client"])
 def test_it_lasts_as_in_ordinary_rounds_without_the_target(normalised: bool, request_: ErasureRequest):

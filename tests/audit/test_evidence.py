@@ -170,6 +170,7 @@ def refused_or_sound(path: Path) -> None:
             assert again.word == found["verdict"]["word"]
 
 
+@pytest.mark.real
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(made=spoiled())
 def test_a_record_that_makes_no_sense_is_refused_though_its_checksum_is_right(tmp_path: Path, made: dict[str, Any]):

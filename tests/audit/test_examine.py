@@ -221,6 +221,7 @@ def test_alone_the_readings_are_differences_now_and_a_round_later(poisoned: Know
     assert f"{REST} one round later" not in found
 
 
+@pytest.mark.real
 def test_the_same_bits_again_and_the_model_stays(poisoned: Known):
     for level in ("alone", "quick"):
         case, before = poisoned.case(level), digest(poisoned.before)
@@ -513,6 +514,7 @@ def test_an_attack_that_is_unknown_is_refused():
         )
 
 
+@pytest.mark.daily(1)
 @pytest.mark.parametrize("left_out", GROUPS)
 def test_what_is_left_out_is_missing_and_the_rest_is_as_it_was(poisoned: Known, examined: Examined, left_out: str):
     case = replace(poisoned.case(), attacks=check_attacks([name for name in GROUPS if name != left_out]))

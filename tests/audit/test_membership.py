@@ -280,6 +280,7 @@ def by_hand(twin: Twin, state: State, references: Sequence[State]) -> tuple[dict
     return numbers | {"all/hits": right, "all/judged": len(every)}, curves
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("flipped", [False, True], ids=["clean", "mislabelled"])
 @pytest.mark.parametrize("request_", [CLASS, SAMPLES, CLIENT], ids=IDS)
 def test_the_attacks_equal_the_plain_loops(request_: ErasureRequest, flipped: bool):

@@ -164,6 +164,7 @@ def half(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("ending", ["json", "safetensors"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_entry_is_made_anew(two: tuple[Path, list[str]], tmp_path: Path, damage: str, ending: str):
@@ -217,6 +218,7 @@ def test_interrupted_in_the_middle_it_goes_on_with_the_rounds_done(tmp_path: Pat
     assert not list(tmp_path.glob("*unfinished*"))
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("ending", ["json", "safetensors"])
 @pytest.mark.parametrize("damage", [None, *DAMAGES])
 def test_a_damaged_round_is_not_gone_on_with(

@@ -90,6 +90,7 @@ def test_a_head_that_nothing_can_be_read_from_is_refused(h: list[list[float]], l
 # The features
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_the_features_are_what_the_last_layer_of_a_shipped_network_gets(name: str):
     model = build_model(name, (1, 8, 8), 10, 0)
@@ -178,6 +179,7 @@ def by_hand(world: LocalFederation, state: State, client: int, request: ErasureR
     return {name: int(value) for name, value in numbers.items()}
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("request_", [CLASS, SAMPLES, CLIENT], ids=IDS)
 @pytest.mark.parametrize("ridge", [RIDGE, 0.003])

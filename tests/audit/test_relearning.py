@@ -88,6 +88,7 @@ def by_hand(world: LocalFederation, state: State, client: int, positions: Tensor
     )
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("normalised", [False, True])
 @pytest.mark.parametrize("request_", [CLASS, SAMPLES, CLIENT], ids=["class", "samples", "client"])
 @pytest.mark.parametrize("settings", [{}, {"epochs": 1, "points": 3}, {"epochs": 5, "points": 4, "momentum": 0.0}])

@@ -15,6 +15,7 @@ from fedforget.console.rendering import environment
 from fedforget.ledger.states import Role
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize(
     "path", ["/", "/?view=all", "/requests/new", "/federations", "/federations/digits", "/trail", "/verify", "/account",
              "/accounts"],

@@ -94,6 +94,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("case", FORGERIES)
 def test_a_forged_form_changes_nothing_and_is_recorded(visit: Of, world: World, case: str):
     oscar, request = visit(Role.OFFICER), world.ask()

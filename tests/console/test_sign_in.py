@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from console_visits import PASSWORD, URL, Of, Program, Visit, denials, field
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, quick_passwords
 from starlette.testclient import TestClient
 
 from fedforget.console.app import make_app
@@ -16,6 +16,11 @@ from fedforget.console.settings import ConsoleSettings, Limits
 from fedforget.ledger.states import Role
 
 KINDS = ["signed in", "signed out", "denied"]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick_passwords(monkeypatch)
 
 
 def sign_in(visit: Visit, name: str, password: str, next: str = "/"):
@@ -62,6 +67,7 @@ def test_too_many_attempts_must_wait(world: World, settings: ConsoleSettings):
         assert 1 <= int(answer.headers["retry-after"]) <= 60
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     "next", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\x00"]
 )

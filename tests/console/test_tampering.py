@@ -24,6 +24,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_certificate(visit: Of, program: Program, world: World, case: str):
     request = world.served()

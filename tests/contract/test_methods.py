@@ -254,6 +254,7 @@ def test_same_seed_same_bits_another_seed_other_bits(world: World, served: Serve
     assert digest(serve(world, method, preset, schedule=replace(SCHEDULE, seed=1)).state) != first
 
 
+@pytest.mark.real
 @every_method_at_work
 def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, served: Served, method: str, preset: str):
     federation = world.federation()
@@ -526,6 +527,7 @@ def test_what_was_served_before_is_not_looked_at_again(world: World, method: str
     )
 
 
+@pytest.mark.real
 @every_method_at_work
 def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: World, method: str, preset: str):
     served = [ErasureRequest.of_class(0, 5)]
@@ -534,6 +536,7 @@ def test_what_the_same_client_withdrew_before_is_not_looked_at_again(world: Worl
     )
 
 
+@pytest.mark.real
 @every_method_at_work
 def test_what_a_request_names_again_is_not_looked_at_again(world: World, method: str, preset: str):
     """The client withdrew a class before, and now everything: only the rest is still to be forgotten."""
@@ -557,6 +560,7 @@ def test_a_client_may_withdraw_the_last_it_had(world: World, method: str, preset
     assert digest(result.state) != digest(world.before)
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("kind", [kind for kind in TARGETS if kind not in FEATURES])
 def test_retrain_is_a_federation_that_never_had_the_target(world: World, kind: str):
     """The same bits as training afresh where the targets were never dealt out to anybody."""
@@ -616,6 +620,7 @@ def test_retrain_is_a_federation_that_never_had_the_feature(world: World):
     assert digest(result.state) == digest(never)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("method", ["fedaf", "retrain"])
 def test_what_is_new_beside_a_feature_that_was_served(world: World, method: str):
     """A class can still go after a feature, and another feature; the same feature cannot."""

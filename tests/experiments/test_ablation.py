@@ -103,6 +103,7 @@ def test_a_plain_gradient_step_says_why_it_diverged(chosen: Options):
     assert any(note in said for said in table.notes)
 
 
+@pytest.mark.real
 def test_a_factor_that_was_not_run_has_no_table(chosen: Options):
     rows = reproduce(only(BASE, "memory=uniform"), chosen)
     assert [table.title.partition(":")[0] for table in ABLATION.tables(rows)] == ["memory"]

@@ -257,6 +257,7 @@ def test_what_diverged_has_a_sentence_and_no_number(options: Options, monkeypatc
     assert all("nan" not in table.to_text() for table in tables)
 
 
+@pytest.mark.real
 def test_a_further_round_is_measured_when_asked_for(options: Options):
     rows = reproduce(COMPLETENESS, replace(options, further_round=True, classes=(0,)))
     assert all(0 <= row["bd_acc_after_round"] <= 100 for row in rows)

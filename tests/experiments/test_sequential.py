@@ -107,6 +107,7 @@ def test_no_method_trains_on_what_was_served(options: Options, monkeypatch: pyte
     assert {method for method, served, _ in trained if served} >= {"retrain", "fedaf", "cdp", "not"}
 
 
+@pytest.mark.real
 def test_a_step_takes_up_the_model_that_an_earlier_run_left(options: Options, log: list[Served]):
     chosen = replace(options, methods=parse_methods("fedaf"))
     reproduce(SEQUENTIAL, replace(chosen, classes=(0, 1)))

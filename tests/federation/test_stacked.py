@@ -131,6 +131,7 @@ def test_a_stack_is_one_after_another_up_to_rounding(kind: str):
     assert not gains_from_stacking(world), "on a CPU the same bits are promised"
 
 
+@pytest.mark.real
 def test_a_stack_goes_on_after_any_round():
     world = WORLDS["batch normalisation"]()
     schedule = Schedule(rounds=3, lr=0.02, batch_size=16, threads=1)

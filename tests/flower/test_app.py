@@ -114,6 +114,7 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
         serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "lr": 0.1}))
 
 
+@pytest.mark.real
 def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
     out = {"out": str(tmp_path / "run")}
     config = {k: v for k, v in CONFIG.items() if k != "backdoor"}

@@ -71,6 +71,7 @@ def served(strategy: Forget, grid: InProcessGrid, arrays: ArrayRecord, **request
 # What comes of a request
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_gives_the_bits_of_one_process(tmp_path: Path, before: ArrayRecord, method: str):
     model, grid = network, own_grid(tmp_path)
@@ -92,6 +93,7 @@ def test_every_method_gives_the_bits_of_one_process(tmp_path: Path, before: Arra
     assert strategy.waiting == []
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("target", [{"label": 2}, {"label": None}, {"label": None, "sample_ids": [2, 5, 8]}])
 @pytest.mark.parametrize("node", ["partition", "name", "node_id"])
 def test_a_node_has_three_names_and_a_request_three_kinds(
@@ -189,6 +191,7 @@ def spoil(number: int, message: Message) -> list[Message]:
     return [message]
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("fault", "error", "sentence"),
     [

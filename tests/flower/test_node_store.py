@@ -112,6 +112,7 @@ def test_a_damaged_sketch_is_as_if_there_were_none(tmp_path: Path, suffix: str, 
     assert kept["a sketch"].count == 3
 
 
+@pytest.mark.real
 def test_the_sketch_of_the_amnesia_is_found_by_the_forgetting(world: World, tmp_path: Path):
     """On a deployment every task runs in a process of its own."""
     with_files = forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
@@ -125,6 +126,7 @@ def test_the_sketch_of_the_amnesia_is_found_by_the_forgetting(world: World, tmp_
 # Never again
 
 
+@pytest.mark.real
 def test_what_was_withdrawn_never_trains_again_on_that_node(world: World, tmp_path: Path):
     """Another run, another server that knows nothing of the request, nodes that were restarted."""
     forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
@@ -135,6 +137,7 @@ def test_what_was_withdrawn_never_trains_again_on_that_node(world: World, tmp_pa
     assert digest(again) != digest(world.before)
 
 
+@pytest.mark.real
 def test_not_one_bit_depends_on_what_was_withdrawn(world: World, tmp_path: Path):
     forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
 

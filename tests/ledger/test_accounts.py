@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from ledger_worlds import Ticking
+from ledger_worlds import Ticking, quick_passwords
 from sqlalchemy import text
 
 from fedforget.errors import InputError
@@ -22,12 +22,7 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """argon2 with the least it can do: its strength is not what is tested."""
-    from argon2 import PasswordHasher
-
-    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(accounts, "_hasher", lambda: cheap)
-    accounts._nobodys_password.cache_clear()
+    quick_passwords(monkeypatch)
 
 
 @pytest.fixture

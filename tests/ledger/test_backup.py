@@ -221,6 +221,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.daily(4)
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("honest", [True, False])
 def test_what_was_changed_is_not_restored(world: World, tmp_path: Path, what: str, honest: bool):

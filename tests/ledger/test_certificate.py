@@ -129,6 +129,7 @@ def with_new_hash(change: Callable[[dict[str, Any]], None], place: int) -> Calla
     return both
 
 
+@pytest.mark.daily(5)
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [

@@ -28,6 +28,7 @@ def test_an_untouched_chain_is_intact(world: World):
     assert [row["number"] for row in rows(world)] == list(range(1, found.events + 1)), "no gap"
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("column", COLUMNS)
 def test_every_column_of_every_event_counts(world: World, column: str):
     """Each event in turn gets another value in this column; the number is taken beyond the end."""

@@ -29,6 +29,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize(("statement", "complaint"), CHANGES, ids=[statement for statement, _ in CHANGES])
 def test_a_changed_row(world: World, statement: str, complaint: str):
     world.served()

@@ -55,6 +55,7 @@ def test_only_legal_transitions(world: World, wanted: list[RequestState]):
         assert state_of(world, request.id) == now
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("old", STATES)
 def test_every_transition_of_the_table(world: World, old: RequestState):
     """The same for every pair, so that none is left to chance."""
@@ -160,6 +161,7 @@ def broken(rule: str, world: World) -> list[tuple[str, dict[str, Any]]]:
     return found[rule]
 
 
+@pytest.mark.daily(6)
 @pytest.mark.parametrize("rule", [rule.name for rule in triggers.RULES])
 def test_every_rule(world: World, rule: str):
     """What each rule forbids is refused with its own words, and what it guards is as before."""

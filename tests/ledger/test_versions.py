@@ -60,6 +60,7 @@ def test_a_report_is_kept(world: World, tmp_path: Path):
 STEPS = ("_keep_documents", "_new_version", "_append", "_move", "_keep_certificate", "_release")
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyPatch, step: str, when: str):
@@ -304,6 +305,7 @@ def test_a_rollback_interrupts_who_works(world: World):
         world.ledger.start_audit(claim)
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize(
     ("to", "error"),
     [(2, ConflictError), (7, MissingError), (0, MissingError), (-1, MissingError), (10**30, MissingError)],

@@ -141,6 +141,7 @@ def dead_ends(world: World, claim: Claim) -> dict[str, Any]:
     }
 
 
+@pytest.mark.daily(3)
 @pytest.mark.parametrize("call", ["heartbeat", "start_audit", "finish", "fail", "give_back"])
 @pytest.mark.parametrize("then", ["claimed", "done"])
 def test_the_dead_have_nothing_more_to_say(world: World, call: str, then: str):
@@ -199,6 +200,7 @@ def test_a_worker_that_stops_gives_back(world: World):
     assert world.claim("second").requests[0].attempts == 2
 
 
+@pytest.mark.real
 def test_what_kills_every_worker_fails_at_last(world: World):
     request = world.queued()
     for _ in range(MOST_ATTEMPTS):

@@ -576,6 +576,7 @@ def test_a_key_that_goes_away_stops_the_worker_and_no_request(office: Office, ca
     assert "is not there" in caplog.text
 
 
+@pytest.mark.real
 def test_one_federation_alone(office: Office):
     office.register("other")
     ids = [office.queue(CLASS), office.queue(CLASS, "other")]
@@ -605,6 +606,7 @@ def test_two_workers_on_one_ledger_wait_for_each_other(url: str, run: Path, tmp_
             office.served_once(ids[name], name)
 
 
+@pytest.mark.real
 def test_a_worker_in_a_thread_serves_what_comes_and_ends_when_told(office: Office):
     with at_work(Worker(office.ledger, "thread", poll_seconds=0.05)) as thread:
         ids = [office.queue(CLASS)]

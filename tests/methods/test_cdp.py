@@ -198,6 +198,7 @@ def channels(kind: str, state: State) -> tuple[dict[str, Tensor], dict[str, str]
     return {c: (state[f"{c}.weight"].flatten(1) == 0).all(dim=1) for c in convs}, behind
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("preset", ["paper", "code"])
 @pytest.mark.parametrize("kind", ["cnn", "batch", "group", "backwards"])
 def test_pruned_channels_are_zero_and_stay_zero_through_fine_tuning(kind: str, preset: str):
@@ -265,6 +266,7 @@ def test_the_directions_prune_the_opposite_ends():
             assert torch.equal(torch.cat(list(channels("cnn", after.state)[0].values())), expected)
 
 
+@pytest.mark.real
 def test_the_paper_prunes_what_knows_the_class_and_the_code_what_knows_the_others():
     """Over all ten classes, pruned hard. The class goes for everybody, and comes back where others still have it."""
     dataset = load_dataset("digits").first(600, 300)

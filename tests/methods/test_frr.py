@@ -253,6 +253,7 @@ class Store:
             raise KeyboardInterrupt
 
 
+@pytest.mark.real
 def test_it_goes_on_after_an_interruption_with_the_same_bits_and_bill(federation: LocalFederation):
     before, store = state_of(federation.model), Store()
     with pytest.raises(KeyboardInterrupt):

@@ -261,6 +261,7 @@ def matrix(kind: str, n: int = 40, m: int = 6) -> Tensor:
     return j
 
 
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("kind", ["random", "parallel", "one large row"])
 @pytest.mark.parametrize("rows", [4, 20])
 def test_sketch_is_unbiased_and_its_squared_error_is_within_the_bound(kind, rows):

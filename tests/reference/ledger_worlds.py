@@ -11,12 +11,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 import torch
+from argon2 import PasswordHasher
 from sqlalchemy import Connection, create_engine, text
 
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
-from fedforget.ledger import triggers
+from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description
 from fedforget.ledger.results import Result
@@ -171,3 +173,10 @@ def change(ledger: Ledger, statement: str, **values: Any) -> None:
     with ledger.database.changing_schema() as connection:
         connection.execute(text(statement), values)
         triggers.create(connection)
+
+
+def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """argon2 with the least it can do, where its strength is not what is tested."""
+    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+    monkeypatch.setattr(accounts, "_hasher", lambda: cheap)
+    accounts._nobodys_password.cache_clear()
