@@ -14,7 +14,6 @@ import torch
 TESTS = Path(__file__).parent
 sys.path.insert(0, str(TESTS / "reference"))
 torch.set_num_threads(1)
-gc.disable()  # until everything is imported and collected, which all stays
 
 LONGEST_FIRST = (
     "flower/test_superlink.py", "test_privacy.py", "benchmarks/test_bench_command.py", "ledger/test_worker.py",
@@ -49,7 +48,6 @@ def pytest_collection_finish() -> None:
     """What is there now is never garbage: searched again at every collection, it takes a tenth of the time."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-    gc.enable()
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -20,6 +20,7 @@ from fedforget.benchmarks.parts import PARTS
 from fedforget.benchmarks.results import Progress as Report
 from fedforget.benchmarks.results import run_parts
 from fedforget.cli_reproduce import show_tables
+from fedforget.cli_terminal import JsonOption
 
 
 def bench(
@@ -29,9 +30,7 @@ def bench(
     threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes on noise, to see that it works.")] = False,
     out: Annotated[Path | None, typer.Option(help="A JSON file that takes the results in, part by part.")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure speed as ratios: a request against other methods and one epoch, the sketch against per-sample gradients,
     and how a request grows with clients, parameters, rows and target."""

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table as RichTable
 
+from fedforget.cli_terminal import JsonOption
 from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
@@ -49,9 +50,7 @@ def reproduce(
     further_round: Annotated[
         bool, typer.Option("--further-round", help="In cells computed now, measure again after one more round.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compute a table or figure of the paper and show it beside the printed numbers.
 

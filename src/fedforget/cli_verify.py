@@ -94,6 +94,7 @@ def _certificate(
     for name, heard in record["measured"]["verdict"].get("sensitivity", {}).items():
         told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
         lines.append(f"The {name}: {told}.")
+    lines += record["measured"]["verdict"].get("notes", [])
     if record["decision"] is not None:
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     checked = {"evidence": evidence is not None, "model": model is not None}

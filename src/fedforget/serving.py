@@ -33,7 +33,7 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     if done is not None:
         auditing()
         return done
-    fresh, known, gone = _split(federation, job)
+    fresh, known, gone = split(federation, job)
     result = None
     if fresh:
         branch = branch_folder(run, fresh, job.method, job.preset)
@@ -63,7 +63,9 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     return outcome
 
 
-def _split(federation: Federation, job: Job) -> tuple[tuple[ErasureRequest, ...], ...]:
+def split(
+    federation: Federation, job: Job
+) -> tuple[tuple[ErasureRequest, ...], tuple[ErasureRequest, ...], tuple[ErasureRequest, ...]]:
     """(what is left to forget, the served requests that have the rest, features whose samples are all gone).
 
     A request whose whole target went before needs no method any more; it is audited with those that took it. Beside

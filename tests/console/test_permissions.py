@@ -64,7 +64,7 @@ def streamed_status(visit: Visit, path: str, headers: dict[str, str]) -> int:
         return answer.status_code
 
 
-@pytest.mark.real
+@pytest.mark.daily(1)
 @on_both
 def test_every_route_and_every_role(app: FastAPI, world: World, settings: ConsoleSettings, everybody):
     request = world.served().id

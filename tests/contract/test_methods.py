@@ -259,6 +259,7 @@ def test_same_seed_same_bits_another_seed_other_bits(world: World, served: Serve
 def test_a_federation_that_was_used_before_gives_the_same_bits(world: World, served: Served, method: str, preset: str):
     federation = world.federation()
     first = served(method, preset)
+    serve(world, method, preset, federation=federation)
     forget(federation, world.before, ErasureRequest.of_class(1, 5), SCHEDULE, method, preset)
     again = serve(world, method, preset, federation=federation)
     assert digest(again.state) == digest(first.state)

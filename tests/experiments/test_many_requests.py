@@ -39,7 +39,7 @@ def test_the_images_are_those_of_bd_acc_as_they_were_before_they_were_poisoned(s
 
 
 def test_the_target_farthest_from_retrain_is_chosen_over_all_trials():
-    """Of two targets, one is off by 3 in either direction, so that on average nothing is left; the other by 1."""
+    """Of two targets, one is off by 3 in either direction, the other always by 1."""
 
     def cell(method: str, seed: int, first: float, second: float) -> dict[str, object]:
         by_request = {"first": first, "second": second}
@@ -58,4 +58,5 @@ def test_the_target_farthest_from_retrain_is_chosen_over_all_trials():
     (row,) = tables(rows)[1].rows
     farthest = row[-1]
     assert not isinstance(farthest, str)
-    assert (farthest.mean, farthest.deviation, farthest.count) == (1.0, 0.0, 2)
+    assert (farthest.mean, farthest.count) == (0.0, 2)
+    assert farthest.deviation == pytest.approx(18**0.5), "the one that is off by 3"

@@ -322,6 +322,11 @@ def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(
         )
         assert note in record["notes"]
         assert note in (ledger.report_of(ids[0]) or "")
+        for id in ids:
+            certificate = ledger.certificate_of(id)
+            assert certificate is not None
+            signed = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
+            assert note in signed["measured"]["verdict"]["notes"], "whose own feature had no samples left"
         assert ledger.request(ids[0]).evidence == ledger.request(ids[1]).evidence
     methods = [version.method for version in ledger.versions("patches")]
     assert methods == [None, "frr", "frr", "none"]

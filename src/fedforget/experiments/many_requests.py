@@ -126,14 +126,14 @@ def tables(rows: Sequence[Row]) -> list[Table]:
             Entry.of(mine["test_acc_later"] - theirs["test_acc_later"] for mine, theirs in pairs),
             *(Entry.of(_farthest(pairs, name)) for name in ("bd_acc_by_request", "bd_acc_by_request_later")),
         ])  # fmt: skip
-    heads = ("", "Test Acc", f"Test Acc after {FURTHER} rounds", "largest BD Acc difference",
-             f"largest after {FURTHER} rounds")  # fmt: skip
-    title = "Method minus Retrain without all ten, in points; BD Acc: of the target where it differs most on average"
+    heads = ("", "Test Acc", f"Test Acc after {FURTHER} rounds", "BD Acc, the farthest target",
+             f"the farthest after {FURTHER} rounds")  # fmt: skip
+    title = "Method minus Retrain without all ten, in points; BD Acc: of the target whose distance is largest"
     return [summary, Table(title, heads, beside, wide=True), *_by_request(ways)]
 
 
 def _farthest(pairs: Sequence[tuple[Row, Row]], name: str) -> list[float]:
-    """In each trial, by how much the target lies above Retrain that is, averaged over the trials, farthest from it."""
+    """In each trial, by how much the target lies above Retrain that is farthest from it: above or below, on average."""
     differences = {
         request: [
             mine[name][request] - theirs[name][request]
@@ -142,7 +142,7 @@ def _farthest(pairs: Sequence[tuple[Row, Row]], name: str) -> list[float]:
         ]
         for request in pairs[0][0][name]
     }
-    return max(differences.values(), key=lambda each: abs(sum(each)) / max(len(each), 1))
+    return max(differences.values(), key=lambda each: sum(map(abs, each)) / max(len(each), 1))
 
 
 WHEN = {"bd_acc_by_request": "at once", "bd_acc_by_request_later": f"{FURTHER} rounds later"}

@@ -6,7 +6,8 @@
     method         name, preset and settings
     evidence       SHA-256 of the evidence file, and its level
     measured       the verdict as the evidence has it, retained accuracy before and after; of a feature request, how
-                   sensitive the model is to the feature, was before, and is expected to be if it never saw it
+                   sensitive the model is to the feature, was before, and is expected to be if it never saw it; the
+                   evidence's notes, such as that a feature had no samples left and only another could be measured
     decision       who published it although the gate said no, and why; null: nobody had to
     trail          the request's own events, each with its hash and the hash of the one before it in the ledger
     key, signature Ed25519 over the text of all the rest, as it stands in the file

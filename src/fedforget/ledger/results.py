@@ -45,7 +45,8 @@ class CheckedResult:
     """The columns of a version that come from a result."""
     level: str
     verdict: dict[str, Any]
-    """The evidence's, with what it found of a feature's sensitivity; the other findings stay in the evidence."""
+    """The evidence's, with what it found of a feature's sensitivity and its notes, which say where it is not about all
+    that was asked; the other findings stay in the evidence."""
     remains: tuple[tuple[str, str, str], ...]
     """(kind, path, SHA-256)."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -102,6 +103,7 @@ def check_result(result: Result, home: Path) -> CheckedResult:
         if finding["name"].startswith("sensitivity") and finding["value"] is not None
     }
     verdict |= {"sensitivity": heard} if heard else {}
+    verdict |= {"notes": record["notes"]} if record["notes"] else {}
     remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in result.remains)
     return CheckedResult(result.model, values, record["level"], verdict, remains, documents)
 
