@@ -259,7 +259,7 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
     assert {length for lengths in audits for length in lengths.values()} == LENGTHS
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_no_reply_of_the_whole_story_holds_an_mnist_image():
     dataset = load_dataset("mnist").first(760, 100)
     federation, _ = make(dataset, (257, 173, 149, 181))

@@ -32,6 +32,7 @@ def test_a_superlink_with_four_supernodes_gives_the_same_bits(tmp_path: Path):
     assert withdrawn == [{"client": 0, "kind": "class", "label": 3}]
 
 
+@pytest.mark.slow
 def test_a_masked_sketch_from_three_supernodes_gives_the_same_bits(tmp_path: Path):
     """The server sees the sum of three processes alone, and it is the sum to the bit."""
     config = {**CONFIG, "clients": 3, "model": "mlp", "rounds": 1, "history-interval": 0, "out": str(tmp_path / "out")}
