@@ -647,6 +647,10 @@ def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
         ("before", None), ("retrain", "default"), ("fedaf", "recommended"), ("fedaf", "paper"), ("fedaf-c", "default"),
     }  # fmt: skip
     assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+
+
+def test_the_demo_leaves_another_run_alone(tmp_path: Path):
+    lines: list[str] = []
     train_run(tmp_path / "else", CONFIG)
     with pytest.raises(InputError, match=r"exists already"):
         demo_run(tmp_path / "else", say=lines.append)

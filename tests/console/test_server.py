@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import json
 import os
 import signal
 import socket
 import ssl
 import subprocess
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,10 +25,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from ledger_worlds import DESCRIPTION
 from typer.testing import CliRunner
 
+from fedforget import demo
 from fedforget.cli import app
+from fedforget.console.demo_federation import make_demo
 from fedforget.console.processes import DemoProcess
 from fedforget.console.server import address_for, admin_link
 from fedforget.console.settings import ConsoleSettings
+from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import ConflictError
 from fedforget.requests import ErasureRequest
@@ -203,21 +208,35 @@ def test_the_address_that_people_type(host: str, tls: bool, url: str):
     assert address_for(host, 8765, tls=tls) == url
 
 
+def test_the_demo_federation_in_this_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(demo, "Schedule", lambda **values: replace(Schedule(**values), rounds=1))
+    with Ledger.open(tmp_path / "home") as ledger:
+        make_demo(ledger, "admin")
+        (row,) = ledger.federations()
+        assert (row.name, row.description["clients"][0]["counts"][3]) == ("demo", 30)
+        with pytest.raises(ConflictError, match="already"):
+            make_demo(ledger, "admin")
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (said[0]["stage"], said[-1]) == ("loading data", {"stage": "registering", "fraction": 1.0})
+
+
 @pytest.mark.real
 def test_the_demo_federation(tmp_path: Path):
     """In a process of its own; once; and it is what the form offers then."""
     with Ledger.open(tmp_path / "home") as ledger:
-        demo = DemoProcess(ledger)
-        assert demo.progress["state"] == "idle"
-        demo.start("admin")
+        process = DemoProcess(ledger)
+        assert process.progress["state"] == "idle"
+        process.start("admin")
         with pytest.raises(ConflictError):
-            demo.start("admin")
-        assert wait_for(lambda: demo.progress["state"] != "running", 120)
-        assert demo.progress["state"] == "done", demo.progress
+            process.start("admin")
+        assert wait_for(lambda: process.progress["state"] != "running", 120)
+        assert process.progress["state"] == "done", process.progress
         (row,) = ledger.federations()
         assert row.description["clients"][0]["counts"][3] == 30
-        demo.start("admin")
-        assert wait_for(lambda: demo.progress["state"] != "running", 120)
-        assert demo.progress["state"] == "failed"
-        assert "already" in demo.progress["reason"]
-        demo.stop()
+        process.start("admin")
+        assert wait_for(lambda: process.progress["state"] != "running", 120)
+        assert process.progress["state"] == "failed"
+        assert "already" in process.progress["reason"]
+        process.stop()

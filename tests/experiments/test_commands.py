@@ -92,7 +92,7 @@ def test_bad_input_is_one_sentence_before_any_work(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.real
+@either
 def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder = tmp_path / "docs" / "results"
     assert command("reproduce", "completeness", *SMALL, "--out", folder).code == 0
@@ -124,7 +124,6 @@ def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Pat
     assert "Interrupted; what is done is kept, and the same command goes on" in said.err
 
 
-@pytest.mark.real
 def test_the_core_resumes_at_any_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(core, "load_dataset", lambda name: load_dataset("digits").first(200, 40))
     monkeypatch.setitem(core.SCHEDULES, "default", core.replace(core.MNIST_SCHEDULE, rounds=1))
