@@ -72,6 +72,8 @@ class Recording:
         self.asked: list[tuple[Task, int]] = []
         """Each task with the bytes of the model that went with it."""
         self.replies: list[Reply] = []
+        self.seconds = 0.0
+        """How long the clients worked."""
 
     @property
     def clients(self) -> Sequence[int]:
@@ -81,7 +83,13 @@ class Recording:
         return self._federation.check(requests)
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
-        for reply in self._federation.ask(task, state, to):
+        replies = iter(self._federation.ask(task, state, to))
+        while True:
+            start = time.perf_counter()
+            reply = next(replies, None)
+            self.seconds += time.perf_counter() - start
+            if reply is None:
+                return
             self.asked.append((task, state_bytes(state)))
             self.replies.append(self._change(reply))
             yield self.replies[-1]
@@ -477,7 +485,7 @@ def test_the_bill_is_whole(world: World, method: str, preset: str, kind: str):
     cost = forget(federation, world.before, targets(world)[kind], SCHEDULE, method, preset).cost
     wall = time.perf_counter() - start
     assert all(seconds >= -1e-6 for seconds in cost.seconds.values())
-    assert 0.5 * wall < cost.total_seconds <= wall, "checking and copying may stand beside it, nothing else"
+    assert 0 < federation.seconds <= cost.total_seconds <= wall, "all that the clients did is in it"
     assert cost.gradient_evaluations == pytest.approx(sum(r.gradient_evaluations for r in federation.replies))
     assert cost.gradient_evaluations > 0
     numbers = [len(r.numbers) + sum(len(curve) for curve in r.curves.values()) for r in federation.replies]
