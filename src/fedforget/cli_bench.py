@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from fedforget.benchmarks.lines import summary
 from fedforget.benchmarks.measuring import Run
@@ -20,12 +19,12 @@ from fedforget.benchmarks.parts import PARTS
 from fedforget.benchmarks.results import Progress as Report
 from fedforget.benchmarks.results import run_parts
 from fedforget.cli_reproduce import show_tables
-from fedforget.cli_terminal import JsonOption
+from fedforget.cli_terminal import DeviceOption, JsonOption, terminal_bars
 
 
 def bench(
     part: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; may be repeated.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")] = "cpu",
+    device: DeviceOption = "cpu",
     repeats: Annotated[int, typer.Option(help="How often each thing is timed; the median counts.")] = 3,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes on noise, to see that it works.")] = False,
@@ -45,9 +44,7 @@ def bench(
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Report]:
-    """One bar over the parts; on standard error, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+    """One bar over the parts."""
+    with terminal_bars(quiet) as bars:
         task = bars.add_task("", total=None)
         yield lambda done, total, what: bars.update(task, completed=done, total=total, description=escape(what))

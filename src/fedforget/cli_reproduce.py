@@ -14,10 +14,10 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import TextColumn
 from rich.table import Table as RichTable
 
-from fedforget.cli_terminal import JsonOption
+from fedforget.cli_terminal import DeviceOption, JsonOption, terminal_bars
 from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
@@ -38,7 +38,7 @@ def reproduce(
         str | None, typer.Option(help="Such as all, or retrain,fedaf:paper; all is every method of the table.")
     ] = None,
     trials: Annotated[int | None, typer.Option(help="How many; trial t has the seed --seed + t.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")] = "cpu",
+    device: DeviceOption = "cpu",
     seed: Annotated[int, typer.Option(help="The first trial's seed.")] = 0,
     out: Annotated[Path, typer.Option(help="The folder for cells, models and pages.")] = Path("results"),
     merge: Annotated[
@@ -87,10 +87,8 @@ def show_tables(console: Console, tables: Iterable[Table]) -> None:
 
 @contextmanager
 def _progress(quiet: bool) -> Iterator[Callable[[Step], None]]:
-    """One bar over all cells, with the time left that the engine reckons; on standard error, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"))
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+    """One bar over all cells, with the time left that the engine reckons."""
+    with terminal_bars(quiet, TextColumn("{task.fields[left]}")) as bars:
         task = bars.add_task("", total=None, left="")
 
         def report(step: Step) -> None:

@@ -43,13 +43,10 @@ def read_target(fields: dict[str, str], text: str) -> ErasureRequest:
         feature = fields.pop("feature", None)
         if fields or sum(part is not None for part in (label, samples, feature)) > 1:
             raise KeyError
-        if feature is not None:
-            return ErasureRequest.of_feature(client, parse_feature(feature.replace(":", ",")))
-        if label is not None:
-            return ErasureRequest.of_class(client, int(label))
-        return (
-            ErasureRequest.of_samples(client, read_ids(Path(samples))) if samples else ErasureRequest.of_client(client)
-        )
+        return _request(
+            client, None if label is None else int(label), Path(samples) if samples else None,
+            None if feature is None else feature.replace(":", ","),
+        )  # fmt: skip
     except (KeyError, ValueError):
         raise InputError(
             f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE, client=0,feature=7 or "
@@ -76,10 +73,15 @@ def read_requests(
         return requests
     if client is None or chosen != 1:
         raise InputError(NAME_ONE)
+    return [_request(client, label, samples, feature), *requests]
+
+
+def _request(client: int, label: int | None, samples: Path | None, feature: str | None) -> ErasureRequest:
+    """The one target that is named, or everything of the client."""
     if feature is not None:
-        return [ErasureRequest.of_feature(client, parse_feature(feature)), *requests]
+        return ErasureRequest.of_feature(client, parse_feature(feature))
     if label is not None:
-        return [ErasureRequest.of_class(client, label), *requests]
+        return ErasureRequest.of_class(client, label)
     if samples is not None:
-        return [ErasureRequest.of_samples(client, read_ids(samples)), *requests]
-    return [ErasureRequest.of_client(client), *requests]
+        return ErasureRequest.of_samples(client, read_ids(samples))
+    return ErasureRequest.of_client(client)

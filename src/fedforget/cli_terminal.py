@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from fedforget.pipeline import Progress as Report
+if TYPE_CHECKING:
+    from fedforget.pipeline import Progress as Report
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
 DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
@@ -27,12 +28,17 @@ def print_result(as_json: bool, values: Mapping[str, Any], lines: Sequence[str])
         Console(highlight=False).print(line, markup=False, soft_wrap=True)
 
 
+def terminal_bars(quiet: bool, time_left: ProgressColumn | None = None) -> Progress:
+    """Bars with the time left, on standard error where that is a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time_left or TimeRemainingColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
 @contextmanager
 def progress_bars(quiet: bool) -> Iterator[Report]:
-    """A bar with the time left, on standard error where that is a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal) as bars:
+    """A bar for each thing that is done."""
+    with terminal_bars(quiet) as bars:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int) -> None:

@@ -27,7 +27,7 @@ from fedforget.cli_ledger import (
     open_ledger,
     print_registered,
 )
-from fedforget.cli_terminal import JsonOption, print_result
+from fedforget.cli_terminal import DeviceOption, JsonOption, print_result
 from fedforget.errors import InputError
 
 
@@ -41,7 +41,7 @@ def work(
         float, typer.Option(help="Seconds without a sign of life after which another worker takes over.", min=1.0)
     ] = 60.0,
     poll: Annotated[float, typer.Option(help="Seconds between two looks for something to do.", min=0.05)] = 1.0,
-    device: Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")] = "cpu",
+    device: DeviceOption = "cpu",
     home: HomeOption = None,
     url: LedgerOption = None,
     as_json: JsonOption = False,
