@@ -77,5 +77,6 @@ def flatten(parameters: Mapping[str, Tensor]) -> Tensor:
 @torch.no_grad()
 def move(parameters: Mapping[str, Tensor], step: Tensor, scale: float = 1.0) -> None:
     """theta <- theta + scale * step, in place."""
-    for name, place in slices(parameters):
-        parameters[name].add_(step[place].view_as(parameters[name]), alpha=scale)
+    places = dict(slices(parameters))
+    steps = [step[place].view_as(parameters[name]) for name, place in places.items()]
+    torch._foreach_add_([parameters[name] for name in places], steps, alpha=scale)

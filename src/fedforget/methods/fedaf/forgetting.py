@@ -238,13 +238,13 @@ class Forget(Task):
         ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
 
         def loss(x: Tensor, memory: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            logits = model(client.inputs(x))
+            logits = model(client.inputs(x)).float()
             total, towards, old = forgetting_loss(logits, memory, labels, ascent, cap)
             hits = (logits.detach().argmax(1) == labels).float().mean()
             entropy = torch.special.entr(memory).sum(dim=1).mean()
             return total, torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy])
 
-        return gradient_of(loss, model, parameters, ("forget", ascent, cap), record=not model.training)
+        return gradient_of(loss, model, parameters, ("forget", ascent, cap), half=True, record=not model.training)
 
     def _stops(self, learnt: list[float], window: int = 4) -> bool:
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""
