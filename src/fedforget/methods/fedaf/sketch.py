@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.federation.captured import gradient_of
+from fedforget.federation.captured import for_convolutions, gradient_of
 from fedforget.params import slices, trainable, weight_count
 from fedforget.seeds import derive_generator
 
@@ -174,7 +174,7 @@ def signed_sums(
     sketch = torch.zeros(len(members), weight_count(model), dtype=dtype, device=device)
 
     def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        total = (weights * row_losses(model(inputs(x)).float(), y, draws, labels)).sum()
+        total = (weights * row_losses(model(for_convolutions(inputs(x))).float(), y, draws, labels)).sum()
         return total, total
 
     sizes = [len(inside) for inside in members]
@@ -184,15 +184,15 @@ def signed_sums(
         if len(inside) == 0:
             continue
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
+        places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]
         for batch, real in batches_of(inside, batch_size, shape):
             batch = batch.to(device)
             weights = signs[batch]
             weights[real:] = 0.0
             x = features[batch.to(features.device)]
             gradients, _ = gradient(x, classes[batch], weights, uniforms[batch])
-            for (_, where), part in zip(slices(parameters), gradients, strict=True):
-                row[where] += part.reshape(-1)
-            del gradients, part
+            torch._foreach_add_(places, list(gradients))
+            del gradients
         if dtype != torch.float32:
             sketch[number] = row
     return sketch
