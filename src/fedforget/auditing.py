@@ -35,6 +35,7 @@ from fedforget.audit.measures import Measures
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
 from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import Federation
 from fedforget.files import write_json
 from fedforget.oracle_cache import FolderOracleCache
@@ -42,7 +43,7 @@ from fedforget.params import State, digest
 from fedforget.pipeline import Progress, branch_off, results_of, silent
 from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs import Run, Trunk, load_model
+from fedforget.runs import Run, Trunk, load_guard, load_model
 
 
 def audit_run(
@@ -82,19 +83,24 @@ def audit_run(
         _, chosen = _chosen(run, asked)
     chosen = [r for r in chosen if r["before"] == before]
     models = {"before": run.load_trunk(trunk)}
+    guards: dict[str, Guard] = {}
+    if trunk.guard is not None:
+        guards["before"] = load_guard(run.folder / "checkpoints", trunk.guard)
     for result in chosen:
         if "diverged" not in result:
             models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
+            if result.get("guard") is not None:
+                guards[result["name"]] = load_guard(Path(result["folder"]), result["guard"])
     backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
     audit = audit_models(
         federation, dataset, models, chosen, asked, run.config.schedule, progress,
-        served=trunk.served, backdoors=backdoors,
+        served=trunk.served, backdoors=backdoors, guards=guards,
     )  # fmt: skip
     audit["run"] = run.config.to_json()
     if chosen_level is not None:
         case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
-        _judge_all(run, case, count, dataset, models, chosen, audit, progress)
+        _judge_all(run, case, count, dataset, models, guards, chosen, audit, progress)
     write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
     for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
         row.update({item.name: row.get(item.name) for item in fields(Measures)})
@@ -125,6 +131,7 @@ def _judge_all(
     count: int,
     dataset: Dataset,
     models: Mapping[str, State],
+    guards: Mapping[str, Guard],
     results: Sequence[Mapping[str, Any]],
     audit: dict[str, Any],
     progress: Progress,
@@ -143,7 +150,7 @@ def _judge_all(
     names = [name for name in models if name != "retrain:default" or not count]
     for number, name in enumerate(names):
         progress("examining", number, len(names))
-        examined[name] = examine(case, models[name], oracles)
+        examined[name] = examine(case, models[name], oracles, guards.get(name))
     progress("examining", len(names), len(names))
     rows = {_row_name(row): row for row in audit["rows"]}
     if count:
@@ -176,6 +183,7 @@ def _judge_all(
                     "file": "model.safetensors",
                     "sha256": result["sha256"],
                     "digest": digest(models[name]),
+                    **({} if result.get("guard") is None else {"guard": result["guard"]}),
                 },
                 "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]},
                 "oracles": [digest(state) for state in oracles],

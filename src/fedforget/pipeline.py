@@ -22,8 +22,10 @@ from fedforget.runs import (
     Run,
     RunConfig,
     Trunk,
+    load_guard,
     load_model,
     read_sealed,
+    save_guard,
     save_model,
     write_sealed,
     writing,
@@ -69,10 +71,10 @@ def train_run(
         watched = Watched(federation, "training", total, progress, done=run.rounds_done * len(federation.clients))
         for round in range(run.rounds_done, schedule.rounds):
             state = _serve_queue(run, federation, state)
-            served = run.served
-            state = run_round(watched, state, schedule.train_task(round, served), run.history)
+            served, guard = run.served, run.load_guard(run.trunk)
+            state = run_round(watched, state, schedule.train_task(round, served), run.history, guard)
             run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
-            run.save_round(round + 1, state, served)
+            run.save_round(round + 1, state, served, guard)
     _serve_late(run, federation, progress)
     return run
 
@@ -95,7 +97,7 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
             try:
                 result = forget(
                     federation, state, fresh, run.config.schedule, method, preset,
-                    served=run.served, history=run.history, **overrides,
+                    served=run.served, history=run.history, guard=run.load_guard(run.trunk), **overrides,
                 )  # fmt: skip
             except FedForgetError as error:
                 # The request fails, not the run: it leaves the queue, and training can go on without it.
@@ -105,7 +107,7 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
                 raise
             state = result.state
             _record(run, result, run.trunk)
-            run.save_round(run.rounds_done, state, (*run.served, *fresh))
+            run.save_round(run.rounds_done, state, (*run.served, *fresh), result.guard)
         path.unlink()
     return state
 
@@ -192,7 +194,8 @@ def _adopt(run: Run, branch: Path) -> None:
         raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
     requests = [ErasureRequest.from_json(values) for values in result["requests"]]
     model = load_model(branch / "model.safetensors", result["sha256"])
-    run.save_round(run.rounds_done, model, (*run.served, *requests))
+    guard = None if result.get("guard") is None else load_guard(branch, result["guard"])
+    run.save_round(run.rounds_done, model, (*run.served, *requests), guard)
 
 
 def branch_off(
@@ -213,7 +216,7 @@ def branch_off(
     try:
         result = forget(
             watched, run.load_trunk(trunk), requests, schedule, method, preset,
-            served=trunk.served, checkpoints=store, history=run.history, **overrides,
+            served=trunk.served, checkpoints=store, history=run.history, guard=run.load_guard(trunk), **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
@@ -241,6 +244,7 @@ def _record(run: Run, result: Forgetting, before: Trunk) -> None:
         "requests": [request.to_json() for request in result.requests],
         "target": describe_requests(result.requests),
         "sha256": checksum,
+        "guard": None if result.guard is None else save_guard(folder, result.guard),
         "before": before.to_json(),
         "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),

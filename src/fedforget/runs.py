@@ -30,6 +30,7 @@ from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
 from fedforget.files import held_lock, write_bytes, write_json, write_text, writing
@@ -135,18 +136,23 @@ def default_trigger(dataset: Dataset) -> Trigger:
 
 @dataclass(frozen=True)
 class Trunk:
-    """One of a run's own global models: its file in the folder, that file's checksum, and what it has forgotten."""
+    """One of a run's own global models: its file in the folder, that file's checksum, what it has forgotten, and the
+    checksum of the guard (in a file named by it) that its next rounds are held to."""
 
     model: str
     sha256: str
     served: tuple[ErasureRequest, ...] = ()
+    guard: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"model": self.model, "sha256": self.sha256, "served": [request.to_json() for request in self.served]}
+        held = {} if self.guard is None else {"guard": self.guard}
+        served = [request.to_json() for request in self.served]
+        return {"model": self.model, "sha256": self.sha256, "served": served, **held}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Trunk:
-        return cls(values["model"], values["sha256"], tuple(ErasureRequest.from_json(v) for v in values["served"]))
+        served = tuple(ErasureRequest.from_json(v) for v in values["served"])
+        return cls(values["model"], values["sha256"], served, values.get("guard"))
 
 
 class Run:
@@ -216,7 +222,9 @@ class Run:
         """Requests that the run's own model has forgotten."""
         return self.trunk.served
 
-    def save_round(self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest]) -> None:
+    def save_round(
+        self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest], guard: Guard | None = None
+    ) -> None:
         """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file.
 
         A request served between two rounds makes another model of the same round, so it gets another file."""
@@ -224,7 +232,9 @@ class Run:
         with writing():
             (self.folder / "checkpoints").mkdir(exist_ok=True)
         checksum = save_model(self.folder / name, state)
-        write_sealed(self.folder / "state.json", {"round": round, **Trunk(name, checksum, tuple(served)).to_json()})
+        holding = None if guard is None else save_guard(self.folder / "checkpoints", guard)
+        trunk = Trunk(name, checksum, tuple(served), holding)
+        write_sealed(self.folder / "state.json", {"round": round, **trunk.to_json()})
 
     @property
     def trunk(self) -> Trunk:
@@ -234,6 +244,10 @@ class Run:
     def load_trunk(self, trunk: Trunk) -> State:
         """The global model of now or of earlier."""
         return load_model(self.folder / trunk.model, trunk.sha256)
+
+    def load_guard(self, trunk: Trunk) -> Guard | None:
+        """What the rounds after that model are held to."""
+        return None if trunk.guard is None else load_guard(self.folder / "checkpoints", trunk.guard)
 
     def load_model(self) -> State:
         """The newest global model."""
@@ -354,6 +368,24 @@ def load_model(path: Path, sha256: str) -> State:
             f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again."
         )
     return load(data)
+
+
+def save_guard(folder: Path, guard: Guard) -> str:
+    """Write a guard into a file that is named by its SHA-256, once; the SHA-256."""
+    data = model_bytes(guard.to_state())
+    checksum = hashlib.sha256(data).hexdigest()
+    path = _guard_path(folder, checksum)
+    if not path.exists():
+        write_bytes(path, data)
+    return checksum
+
+
+def load_guard(folder: Path, sha256: str) -> Guard:
+    return Guard.from_state(load_model(_guard_path(folder, sha256), sha256))
+
+
+def _guard_path(folder: Path, sha256: str) -> Path:
+    return folder / f"guard-{sha256[:16]}.safetensors"
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from fedforget.files import write_bytes, writing
 from fedforget.jobs import Job, Outcome, each_once, requests_of
 from fedforget.pipeline import Progress, branch_folder, branch_off
 from fedforget.requests import ErasureRequest, describe_requests
-from fedforget.runs import Run, Trunk, load_model, read_sealed, write_sealed
+from fedforget.runs import Run, Trunk, load_guard, load_model, read_sealed, save_guard, write_sealed
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""
@@ -140,9 +140,11 @@ def _also_about(
             "sha256": trunk.sha256,
         }  # fmt: skip
         source = run.folder / trunk.model
+        guard = run.load_guard(trunk)
     else:
         asked = requests_of(result["requests"])
         source = branch_folder(run, asked, result["method"], result["preset"]) / "model.safetensors"
+        guard = None if result.get("guard") is None else load_guard(source.parent, result["guard"])
     values = {
         **result,
         "requests": [request.to_json() for request in audited],
@@ -154,6 +156,7 @@ def _also_about(
     with writing():
         folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "model.safetensors", source.read_bytes())
+    values["guard"] = None if guard is None else save_guard(folder, guard)
     write_sealed(folder / "result.json", values)
     return values
 

@@ -19,6 +19,7 @@ from torch import nn
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.evaluation import Evaluation
+from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Measure
 from fedforget.flower import ClientError
@@ -138,6 +139,34 @@ def test_rounds_without_a_request_are_the_inner_strategys(tmp_path: Path, before
         assert digest(state_in(plain.arrays)) == digest(state_in(wrapped.arrays))
         assert plain.train_metrics_clientapp == wrapped.train_metrics_clientapp
         assert plain.evaluate_metrics_clientapp == wrapped.evaluate_metrics_clientapp
+
+
+def test_later_rounds_are_held_to_the_guard_by_any_strategy_and_after_a_restart(tmp_path: Path, before: ArrayRecord):
+    for number, make in enumerate((fedavg, lambda: FedMedian(min_available_nodes=4))):
+        strategy = Forget(make(), network, **TRAINING)
+        arrays = served(strategy, own_grid(tmp_path / str(number)), before, held=0.3)
+        guard = strategy.guard
+        assert guard is not None
+        through = start(strategy, own_grid(tmp_path / str(number)), arrays, 2).arrays
+        assert digest(guard.hold(state_in(through))) == digest(state_in(through))
+
+        kept = Guard.from_state(copy_state(guard.to_state()))
+        again = start(Forget(make(), network, guard=kept, **TRAINING), own_grid(tmp_path / str(number)), arrays, 2)
+        assert digest(state_in(again.arrays)) == digest(state_in(through)), "a new server goes on as the old one would"
+
+        off = start(Forget(make(), network, **TRAINING), own_grid(tmp_path / str(number)), arrays, 2).arrays
+        assert digest(state_in(off)) != digest(state_in(through))
+        assert digest(guard.hold(state_in(off))) != digest(state_in(off)), "unheld it goes back"
+
+
+def test_a_second_request_keeps_the_first_ones_guard(tmp_path: Path, before: ArrayRecord):
+    strategy, grid = Forget(fedavg(), network, **TRAINING), own_grid(tmp_path)
+    strategy.request(partition=0, label=2, held=0.3)
+    strategy.request(partition=1, label=0, method="fedquit")
+    arrays = strategy.serve(grid, before)
+    first, second = strategy.served
+    assert strategy.guard is second.guard is first.guard is not None
+    assert digest(strategy.guard.hold(state_in(arrays))) == digest(state_in(arrays))
 
 
 @pytest.mark.real

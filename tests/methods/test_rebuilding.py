@@ -75,8 +75,8 @@ def test_an_effort_is_a_preset_and_costs_what_it_says():
     ("change", "sentence"),
     [
         ({"shrink": 0.2}, "takes the weights apart; set 'rebuilding'"),
-        ({"shrink": 1.2, "rebuilding": 0.1}, "'shrink' and 'rebuilding' are 1.2 and 0.1, but each must be at most 1"),
-        ({"rebuilding": 2.0}, "'shrink' and 'rebuilding' are 1.0 and 2.0, but each must be at most 1"),
+        ({"shrink": 1.2, "rebuilding": 0.1}, "'shrink' is 1.2, but it must be at most 1"),
+        ({"rebuilding": 2.0}, "'rebuilding' is 2.0, but it must be at most 1"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, float], sentence: str):

@@ -10,6 +10,7 @@ from fedforget.audit.feature_sensitivity import about_features, measure_sensitiv
 from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
 from fedforget.params import State, digest
@@ -29,11 +30,12 @@ def audit_models(
     *,
     served: Sequence[ErasureRequest] = (),
     backdoors: Sequence[Backdoor] = (),
+    guards: Mapping[str, Guard] | None = None,
 ) -> dict[str, Any]:
     """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
-    suppressed comes back there."""
+    suppressed comes back there; under the model's guard, where `guards` has one."""
     asking = {request.client for request in requests}
     backdoor = next((b for b in backdoors if b.request.client in asking), None)
     oracle = models.get("retrain:default")
@@ -48,8 +50,9 @@ def audit_models(
         state = models.get(entry["name"])
         if state is not None:
             now, later = measure_now_and_later(
-                federation, state, requests, dataset.test, schedule, served=served, backdoor=backdoor
-            )
+                federation, state, requests, dataset.test, schedule,
+                served=served, backdoor=backdoor, guard=(guards or {}).get(entry["name"]),
+            )  # fmt: skip
             row |= now.to_json()
             row["after_one_round"] = later.to_json()
             if about_features(requests):

@@ -32,6 +32,7 @@ from fedforget.audit.probe import linear_probe
 from fedforget.audit.relearning import relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.params import State
@@ -93,10 +94,13 @@ class Case:
     attacks: tuple[Attack, ...] = ATTACKS
 
 
-def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
-    """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before."""
+def examine(
+    case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = (), guard: Guard | None = None
+) -> Examination:
+    """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before;
+    `guard` is what its further rounds are held to."""
     if any(request.kind == "feature" for request in case.requests):
-        return _examine_feature(case, state)
+        return _examine_feature(case, state, guard)
     readings: dict[str, Reading] = {}
     pictures: dict[str, Any] = {}
     notes: list[str] = []
@@ -126,7 +130,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         later = None
         if "return" in case.attacks:
             name = "membership one round later"
-            later = attempt(name, lambda: _attack(case, _later(case, state, *LATER["alone"]), ()))
+            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"][-1], guard), ()))
         for when, found in (("", attacked), (" one round later", later)):
             if found is not None:
                 _take(readings, _differences(found), when)
@@ -164,7 +168,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     def back() -> tuple[float | None, int]:
         lasting = durability(
             case.federation, state, case.requests, case.schedule, LATER[case.level],
-            served=case.served, attack="membership" in case.attacks,
+            served=case.served, attack="membership" in case.attacks, guard=guard,
         )  # fmt: skip
         pictures["comes back"] = lasting.to_json()
         return lasting.known[-1].bd_acc, judged
@@ -185,7 +189,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
 
-def _examine_feature(case: Case, state: State) -> Examination:
+def _examine_feature(case: Case, state: State, guard: Guard | None) -> Examination:
     """The samples stay, so nothing that asks for them can tell: it is the sensitivity to the feature that is looked at,
     now and after further rounds, and the accuracy without the feature."""
     size = sum(part.target for part in case.federation.check(case.requests).values())
@@ -206,7 +210,7 @@ def _examine_feature(case: Case, state: State) -> Examination:
     _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen}, "")
     notes = [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
     if "return" in case.attacks:
-        later = heard(_later(case, state, LATER[case.level][-1])).target
+        later = heard(_later(case, state, LATER[case.level][-1], guard)).target
         _take(readings, {"sensitivity comes back": later}, "")
     if now.count:
         readings[WITHOUT] = _percentage(now.right, now.count)
@@ -226,8 +230,9 @@ def _left_out(case: Case) -> list[str]:
     return [name for name in level if name not in case.attacks]
 
 
-def _later(case: Case, state: State, rounds: int) -> State:
-    *_, (_, later) = further_rounds(case.federation, state, case.schedule, (*case.served, *case.requests), rounds)
+def _later(case: Case, state: State, rounds: int, guard: Guard | None) -> State:
+    exclude = (*case.served, *case.requests)
+    *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, rounds, guard)
     return later
 
 

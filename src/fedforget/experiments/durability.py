@@ -27,6 +27,7 @@ from fedforget.experiments.summaries import (
     paired_with_retrain,
 )
 from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
@@ -50,24 +51,24 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        state, cost, notes = scenario.before, {}, []
+        state, cost, notes, guard = scenario.before, {}, [], None
         if spec.method != "before":
             result = scenario.forget(spec.method, spec.preset, spec.overrides)
-            state, cost, notes = result.state, result.cost.to_json(), list(result.notes)
+            state, cost, notes, guard = result.state, result.cost.to_json(), list(result.notes), result.guard
         measured = scenario.measure(state)
         rounds = (0, *(QUICK_ROUNDS if scenario.options.quick else ROUNDS))
-        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, measured, rounds)}
+        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, measured, rounds, guard)}
     except FedForgetError as error:
         return figures | {"note": str(error)}
 
 
 def curve(
-    scenario: Scenario, before: State, now: Mapping[str, Any], rounds: Sequence[int]
+    scenario: Scenario, before: State, now: Mapping[str, Any], rounds: Sequence[int], guard: Guard | None = None
 ) -> dict[str, dict[str, float | None]]:
     """The figures after each of `rounds`, by their number as a word (they go through JSON). `now`: what was measured
-    before any of them."""
+    before any of them; `guard`: what they are held to."""
     schedule, found = scenario.schedule, {}
-    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
+    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds), guard):
         if done in rounds:
             measured = scenario.measure(state) if done else now
             attacked = attack_membership(

@@ -19,6 +19,7 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
 from fedforget.experiments.summaries import RETRAIN, by_method, notes_of, paired_with_retrain
 from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
@@ -49,9 +50,10 @@ def _ways_of(method: str, preset: str) -> tuple[str, ...]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
-        state, cost, steps = _served(spec, scenario)
+        state, guard, cost, steps = _served(spec, scenario)
         figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
-        for done, later in further_rounds(scenario.federation, state, scenario.schedule, scenario.requests, FURTHER):
+        schedule, exclude = scenario.schedule, scenario.requests
+        for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER, guard):
             if done == 0:
                 figures |= bd_acc_by_request(scenario, state)
             if done == FURTHER:
@@ -62,26 +64,28 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     return figures
 
 
-def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], list[float | None]]:
-    """(the model without all the targets, what that cost together, Test Acc after each step)."""
+def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, Guard | None, dict[str, Any], list[float | None]]:
+    """(the model without all the targets, what later rounds are held to, what that cost together, Test Acc after each
+    step)."""
     if spec.setting == AT_ONCE:
         result = scenario.forget(spec.method, spec.preset, spec.overrides)
-        return result.state, result.cost.to_json(), []
+        return result.state, result.guard, result.cost.to_json(), []
+    guard: Guard | None = None
     state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
     for number, request in enumerate(scenario.requests):
         quick = spec.setting == LAST and number + 1 < len(scenario.requests)
         result = scenario.forget(
             spec.method, "recommended" if quick else spec.preset, spec.overrides,
-            state=state, requests=[request], served=scenario.requests[:number],
+            state=state, requests=[request], served=scenario.requests[:number], guard=guard,
         )  # fmt: skip
-        state, cost = result.state, result.cost.to_json()
+        state, guard, cost = result.state, result.guard, result.cost.to_json()
         total = {name: total[name] + cost[name] for name in total}
         test = measure(
             scenario.federation, state, [request], scenario.dataset.test,
             seed=scenario.spec.seed, threads=scenario.options.threads,
         )  # fmt: skip
         steps.append(test.test_acc)
-    return state, total, steps
+    return state, guard, total, steps
 
 
 def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[str, dict[str, float | None]]:

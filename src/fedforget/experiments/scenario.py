@@ -27,6 +27,7 @@ from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
+from fedforget.federation.guard import Guard
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation, thread_count
 from fedforget.federation.rounds import drawn, train
@@ -227,6 +228,7 @@ class Scenario:
         state: Mapping[str, Tensor] | None = None,
         requests: Sequence[ErasureRequest] | None = None,
         served: Sequence[ErasureRequest] = (),
+        guard: Guard | None = None,
     ) -> Forgetting:
         """Serve `requests` (default: all of the scenario's) on `state` (default: the model before unlearning). Clients
         keep nothing from the cell before but what the audit keeps there: a sketch that is found ready would make this
@@ -241,7 +243,7 @@ class Scenario:
         lost = getattr(settings, "target_data", "samples") == "statistics"
         return forget(
             self._without_samples(before, asked, served) if lost else self.federation, before, asked, self.schedule,
-            method, preset, served=served, history=self.history, **own,
+            method, preset, served=served, history=self.history, guard=guard, **own,
         )  # fmt: skip
 
     def _without_samples(

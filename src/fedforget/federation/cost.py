@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import Federation, TargetSize
 from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.params import state_bytes
@@ -66,6 +67,8 @@ class Meter:
         self.device = federation.device
         self.cost = Cost()
         self.notes: list[str] = []
+        self.guard: Guard | None = None
+        """What the method wants later rounds to be held to."""
         self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()

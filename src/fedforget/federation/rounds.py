@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
+from fedforget.federation.guard import Guard
 from fedforget.federation.history import History, recorded
 from fedforget.federation.local import Federation
 from fedforget.federation.tasks import Reply, Train
@@ -98,12 +99,17 @@ def _shuffled(clients: Sequence[int], task: Train) -> list[int]:
 
 
 def run_round(
-    federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    task: Train,
+    history: History | None = None,
+    guard: Guard | None = None,
 ) -> State:
-    """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps
-    what was sent and what came back."""
+    """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2), holds what the `guard` of an
+    earlier request holds and, with a `history`, keeps what was sent and what came back."""
     replies = federation.ask(task, state, drawn(federation.clients, task))
-    return average(recorded(replies, history, task.round, state))
+    averaged = average(recorded(replies, history, task.round, state))
+    return averaged if guard is None else guard.hold(averaged)
 
 
 def run_short_round(
@@ -137,12 +143,13 @@ def train(
     exclude: Sequence[ErasureRequest] = (),
     on_round: Callable[[int, State], None] | None = None,
     history: History | None = None,
+    guard: Guard | None = None,
 ) -> State:
     """Rounds `start` to `schedule.rounds` - 1. `on_round(done, state)` is called after each, to save and to show;
-    `history` keeps the clients' models for a method that needs them."""
+    `history` keeps the clients' models for a method that needs them; `guard` is an earlier request's."""
     current = copy_state(state)
     for round in range(start, schedule.rounds):
-        current = run_round(federation, current, schedule.train_task(round, exclude), history)
+        current = run_round(federation, current, schedule.train_task(round, exclude), history, guard)
         if on_round is not None:
             on_round(round + 1, current)
     return current
@@ -154,12 +161,17 @@ def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureReques
 
 
 def further_rounds(
-    federation: Federation, state: State, schedule: Schedule, exclude: Sequence[ErasureRequest], rounds: int
+    federation: Federation,
+    state: State,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+    rounds: int,
+    guard: Guard | None = None,
 ) -> Iterator[tuple[int, State]]:
-    """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds."""
+    """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds under the `guard`."""
     yield 0, state
     for done in range(rounds):
-        state = run_round(federation, state, further_round(schedule, schedule.rounds + done, exclude))
+        state = run_round(federation, state, further_round(schedule, schedule.rounds + done, exclude), guard=guard)
         yield done + 1, state
 
 

@@ -24,6 +24,7 @@ from torch import nn
 from fedforget.data.features import Feature, check_form
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
@@ -78,7 +79,11 @@ class Forget(Strategy):
     that were served, with cost and notes, is in `served`. A method that needs the clients' models of training
     (federaser) is refused: they are not kept.
 
-    What the inner strategy keeps itself, such as a server's momentum, still holds old updates; a fresh one does not."""
+    What the inner strategy keeps itself, such as a server's momentum, still holds old updates; a fresh one does not.
+
+    A request with the setting `held` leaves a `guard`: what the inner strategy makes of every later round is held to it
+    (`federation/guard.py`). It belongs to the model: keep `forget.guard.to_state()` beside the arrays, and give it back
+    to the `Forget` of the next start, `guard=Guard.from_state(...)`; `guard = None` switches it off."""
 
     def __init__(
         self,
@@ -89,12 +94,14 @@ class Forget(Strategy):
         device: str | torch.device = "cpu",
         timeout_s: float = 3600.0,
         join_timeout_s: float = 120.0,
+        guard: Guard | None = None,
         **training: Any,
     ) -> None:
         self.strategy = strategy
         self.waiting: list[Waiting] = []
         self.served: list[Forgetting] = []
         self.arrays: ArrayRecord | None = None
+        self.guard = guard
         self._model, self._schedule = model, Schedule(**training)
         self._federation: dict[str, Any] = {
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
@@ -143,6 +150,7 @@ class Forget(Strategy):
         for waiting in self.waiting:
             arrays = self._serve(waiting, federation, arrays, names, results)
         self.served += results
+        self.guard = results[-1].guard
         self.waiting.clear()
         return arrays
 
@@ -158,7 +166,8 @@ class Forget(Strategy):
         before = [done for result in (*self.served, *results) for done in result.requests]
         result = forget(
             federation, _state(federation.model, arrays, names), request, self._schedule, waiting.method,
-            waiting.preset, served=[done for done in before if done.client in federation.clients], **waiting.overrides,
+            waiting.preset, served=[done for done in before if done.client in federation.clients],
+            guard=results[-1].guard if results else self.guard, **waiting.overrides,
         )  # fmt: skip
         results.append(result)
         log.info(
@@ -181,8 +190,17 @@ class Forget(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        # A round without a result leaves Flower with the model it had before the request.
-        return self._unaggregated if arrays is None else arrays, metrics
+        if arrays is None:
+            # A round without a result leaves Flower with the model it had before the request.
+            return self._unaggregated, metrics
+        return self._held(arrays), metrics
+
+    def _held(self, arrays: ArrayRecord) -> ArrayRecord:
+        if self.guard is None:
+            return arrays
+        model = self._model()
+        names = _names(model, arrays)
+        return _arrays(self.guard.hold(_state(model, arrays, names)), arrays, names)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

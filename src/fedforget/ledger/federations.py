@@ -206,7 +206,11 @@ def _first(federation: str, sha256: str) -> dict[str, Any]:
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
-    preset, _ = method_settings(values["method"], values["preset"], **values["settings"])
+    preset, settings = method_settings(values["method"], values["preset"], **values["settings"])
+    if getattr(settings, "held", 0.0):
+        raise InputError(
+            "A ledger's versions carry no guard, so nothing would hold later rounds; leave the setting 'held' at 0."
+        )
     check_level(values["audit_level"])
     limit = values["accuracy_limit"]
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:

@@ -19,6 +19,7 @@ from torch import Tensor
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.guard import Guard, guarded
 from fedforget.federation.history import History
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
@@ -57,6 +58,8 @@ class Method:
     summary: str
     resumable: bool = False
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
+    afresh: bool = False
+    """Whether it begins with untrained weights, which no guard of an earlier request is about."""
     needs_history: bool = False
     """Whether the function takes `history`, the clients' models that were kept in training."""
     no_feature: str = ""
@@ -67,7 +70,9 @@ class Method:
 
 _SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
 METHODS: dict[str, Method] = {
-    "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
+    "retrain": Method(
+        retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True, afresh=True
+    ),
     "fedaf": Method(
         forget_with_fedaf,
         {
@@ -92,6 +97,7 @@ METHODS: dict[str, Method] = {
         {"paper": frr.PAPER, "code": frr.CODE},
         "train afresh in second-order steps",
         resumable=True,
+        afresh=True,
     ),
     "sga": Method(
         sga.ascend, {"ewc": sga.EWC, "plain": sga.PLAIN}, "climb the target's loss", no_feature=_SAMPLES_STAY
@@ -144,6 +150,8 @@ class Forgetting:
     curves: Curves = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a person should know of how it went."""
+    guard: Guard | None = None
+    """What every later round must be held to, for this request and those before it."""
 
 
 def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
@@ -239,12 +247,13 @@ def forget(
     served: Sequence[ErasureRequest] = (),
     checkpoints: CheckpointStore | None = None,
     history: History | None = None,
+    guard: Guard | None = None,
     **overrides: Any,
 ) -> Forgetting:
     """Make the global model `state` forget the target of `requests`.
 
     `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away;
-    `history` is what was kept of training, for the methods that need it.
+    `history` is what was kept of training, for the methods that need it; `guard` is what the earlier requests left.
     Everything is checked before any work, and `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
@@ -273,4 +282,6 @@ def forget(
         raise DivergedError(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
-    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes))
+    earlier = None if METHODS[method].afresh else guard
+    forgotten, holding = guarded(forgotten, earlier, meter.guard)
+    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), holding)

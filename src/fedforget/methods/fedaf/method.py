@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.cost import Meter
+from fedforget.federation.guard import Guard
 from fedforget.federation.local import TargetSize
 from fedforget.federation.masking import check_masking
 from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
@@ -88,6 +89,8 @@ def forget_with_fedaf(
             curves.setdefault(name, []).extend(values)
         with federation.stage("aggregation"):
             current = aggregate(federation, current, reply, settings, schedule, exclude)
+    if requests and settings.held:
+        federation.guard = Guard.of(state, current, trainable(federation.model), settings.held)
     if requests:
         with federation.stage("recovery"):
             current = recover(federation, state, current, settings, schedule, exclude)
@@ -114,6 +117,8 @@ def recover(
         current = short_round(federation, current, task, settings)
         if settings.recovery_guard:
             current = without_return(original, forgotten, current, trainable(federation.model))
+        if federation.guard is not None:
+            current = federation.guard.hold(current)
     return current
 
 

@@ -48,6 +48,8 @@ def rebuild(
         else tensor
         for name, tensor in forgotten.items()
     }
+    if federation.guard is not None:
+        federation.guard = federation.guard.moved_to(current)
     return train_on(federation, current, settings.rebuilding, settings, schedule, exclude, "rebuilding")
 
 
@@ -68,5 +70,5 @@ def train_on(
             schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds),
             min_samples=settings.recovery_min_samples, purpose=purpose,
         )  # fmt: skip
-        state = run_round(federation, state, task)
+        state = run_round(federation, state, task, guard=federation.guard)
     return state

@@ -117,6 +117,10 @@ class FedAFSettings:
     rebuilding: float = 0.0
     """How long the weights are rebuilt, as a part of the training they once took."""
 
+    held: float = 0.0
+    """The part of the weights, those that the forgetting moved most, that later rounds may not move back: see
+    `federation/guard.py`. 0: none."""
+
     def for_network(self, weights: int) -> FedAFSettings:
         """The same settings with a number wherever a word stands, for a network of so many trainable weights."""
         large = int(weights >= LARGE_NETWORK)
@@ -208,11 +212,9 @@ class FedAFSettings:
             )
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
-        if self.shrink > 1 or self.rebuilding > 1:
-            raise InputError(
-                f"FedAF settings 'shrink' and 'rebuilding' are {self.shrink} and {self.rebuilding}, "
-                "but each must be at most 1."
-            )
+        for name in ("shrink", "rebuilding", "held"):
+            if getattr(self, name) > 1:
+                raise InputError(f"FedAF setting '{name}' is {getattr(self, name)}, but it must be at most 1.")
         if self.shrink < 1 and not self.rebuilding:
             raise InputError("FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above 0 as well.")
         if not isinstance(self.recovery_share, str) and not 0 < float(self.recovery_share) <= 1:
