@@ -446,6 +446,7 @@ def test_the_presets_are_what_is_documented():
     assert METHODS["fedaf"].presets == {
         "recommended": RECOMMENDED,
         "quick": QUICK,
+        "guarded": replace(RECOMMENDED, held=0.1),
         "lasting": LASTING,
         "thorough": THOROUGH,
         "without-data": WITHOUT_DATA,

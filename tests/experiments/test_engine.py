@@ -218,7 +218,7 @@ def test_all_is_every_method_and_every_preset_of_some():
     pairs = parse_methods("all")
     assert {method for method, _ in pairs} == set(METHODS)
     assert [preset for method, preset in pairs if method == "fedaf"] == [
-        "recommended", "quick", "lasting", "thorough", "without-data", "paper",
+        "recommended", "quick", "guarded", "lasting", "thorough", "without-data", "paper",
     ]  # fmt: skip
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"

@@ -30,6 +30,7 @@ from fedforget.methods.fedaf.method import check_requests, forget_with_fedaf
 from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
+    GUARDED,
     LASTING,
     PAPER,
     QUICK,
@@ -78,6 +79,7 @@ METHODS: dict[str, Method] = {
         {
             "recommended": RECOMMENDED,
             "quick": QUICK,
+            "guarded": GUARDED,
             "lasting": LASTING,
             "thorough": THOROUGH,
             "without-data": WITHOUT_DATA,

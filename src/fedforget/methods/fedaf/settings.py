@@ -236,6 +236,8 @@ QUICK = replace(
     recovery_lr="short", recovery_batch_size=32, recovery_min_samples=150,
 )  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
+GUARDED = replace(RECOMMENDED, held=0.1)
+"""The same, and later rounds are held to what was forgotten: docs/decisions/guard.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
@@ -244,6 +246,7 @@ WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed
 EFFORTS: dict[str, tuple[str, str]] = {
     "recommended": ("recommended", "the target is gone from this model; later training may bring part of it back"),
     "quick": ("quick", "the same for less, a little less exactly; later training may bring part of the target back"),
+    "guarded": ("guarded", "the server holds later training rounds, so that they do not bring the target back"),
     "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
     "thorough": (
         "thorough",
