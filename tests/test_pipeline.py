@@ -15,6 +15,7 @@ import pytest
 from torch import Tensor
 
 from fedforget import auditing, demo, pipeline, runs
+from fedforget.audit.evidence import verify_evidence
 from fedforget.audit.measures import measure
 from fedforget.auditing import audit_run
 from fedforget.data.backdoor import Backdoor, Trigger
@@ -27,7 +28,7 @@ from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.pipeline import branch_folder, forget_run, train_run
 from fedforget.requests import ErasureRequest, requests_id
-from fedforget.runs import Run, RunConfig, Trunk, load_guard, load_model
+from fedforget.runs import Run, RunConfig, Trunk, guard_file, load_guard, load_model
 
 CLASS = ErasureRequest.of_class(0, 3)
 OTHER = ErasureRequest.of_class(1, 5)
@@ -371,7 +372,19 @@ def test_an_adopted_model_brings_its_guard_and_the_audit_keeps_to_it(trained: Pa
     figures = measure(federation, later, [OTHER], test, served=[CLASS], seed=0, threads=1)
     assert row["after_one_round"]["target_loss"] == figures.target_loss
     evidence = json.loads((trained / row["evidence"]["file"]).read_text())
-    assert evidence["models"]["subject"]["guard"] == _result(second)["guard"]
+    sha256 = _result(second)["guard"]
+    assert evidence["models"]["subject"]["guard"] == {"file": guard_file(sha256), "sha256": sha256}
+    assert evidence["models"]["before"]["guard"]["sha256"] == run.trunk.guard
+    assert any("held to this model's guard" in note for note in evidence["notes"])
+    path, beside = trained / row["evidence"]["file"], second / guard_file(sha256)
+    verify_evidence(path)
+    kept = beside.read_bytes()
+    beside.write_bytes(kept[:-1])
+    with pytest.raises(InputError, match="is not the guard under which"):
+        verify_evidence(path)
+    beside.unlink()
+    with pytest.raises(InputError, match="is not there"):
+        verify_evidence(path)
 
 
 def test_a_missing_or_damaged_guard_stops_the_next_round_in_one_sentence(tmp_path: Path):

@@ -43,7 +43,7 @@ from fedforget.params import State, digest
 from fedforget.pipeline import Progress, branch_off, results_of, silent
 from fedforget.report import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs import Run, Trunk, load_guard, load_model
+from fedforget.runs import Run, Trunk, guard_file, load_guard, load_model
 
 
 def audit_run(
@@ -183,9 +183,10 @@ def _judge_all(
                     "file": "model.safetensors",
                     "sha256": result["sha256"],
                     "digest": digest(models[name]),
-                    **({} if result.get("guard") is None else {"guard": result["guard"]}),
+                    **_guard_of(result),
                 },
-                "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]},
+                "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]}
+                | _guard_of(result["before"]),
                 "oracles": [digest(state) for state in oracles],
             },
             readings=evidence,
@@ -199,6 +200,11 @@ def _judge_all(
             notes=(*result.get("notes", ()), *examination.notes),
         )
         rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+
+
+def _guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    sha256 = result.get("guard")
+    return {} if sha256 is None else {"guard": {"file": guard_file(sha256), "sha256": sha256}}
 
 
 def _evidence_name(case: Case) -> str:

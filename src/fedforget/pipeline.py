@@ -69,12 +69,15 @@ def train_run(
         state = run.load_model()
         total = schedule.rounds * len(federation.clients)
         watched = Watched(federation, "training", total, progress, done=run.rounds_done * len(federation.clients))
+        held, guard = None, None
         for round in range(run.rounds_done, schedule.rounds):
             state = _serve_queue(run, federation, state)
-            served, guard = run.served, run.load_guard(run.trunk)
+            served = run.served
+            if run.trunk.guard != held:
+                held, guard = run.trunk.guard, run.load_guard(run.trunk)
             state = run_round(watched, state, schedule.train_task(round, served), run.history, guard)
             run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
-            run.save_round(round + 1, state, served, guard)
+            run.save_round(round + 1, state, served, held)
     _serve_late(run, federation, progress)
     return run
 
@@ -107,7 +110,7 @@ def _serve_queue(run: Run, federation: Federation, state: State) -> State:
                 raise
             state = result.state
             _record(run, result, run.trunk)
-            run.save_round(run.rounds_done, state, (*run.served, *fresh), result.guard)
+            run.save_round(run.rounds_done, state, (*run.served, *fresh), run.keep_guard(result.guard))
         path.unlink()
     return state
 
@@ -195,7 +198,7 @@ def _adopt(run: Run, branch: Path) -> None:
     requests = [ErasureRequest.from_json(values) for values in result["requests"]]
     model = load_model(branch / "model.safetensors", result["sha256"])
     guard = None if result.get("guard") is None else load_guard(branch, result["guard"])
-    run.save_round(run.rounds_done, model, (*run.served, *requests), guard)
+    run.save_round(run.rounds_done, model, (*run.served, *requests), run.keep_guard(guard))
 
 
 def branch_off(
@@ -236,7 +239,8 @@ def _record(run: Run, result: Forgetting, before: Trunk) -> None:
     result."""
     folder = branch_folder(run, result.requests, result.method, result.preset)
     _make(folder)
-    (folder / "result.json").unlink(missing_ok=True)
+    for old in (folder / "result.json", *folder.glob("guard-*.safetensors")):
+        old.unlink(missing_ok=True)
     checksum = save_model(folder / "model.safetensors", result.state)
     values = {
         "method": result.method,

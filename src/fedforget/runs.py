@@ -223,17 +223,17 @@ class Run:
         return self.trunk.served
 
     def save_round(
-        self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest], guard: Guard | None = None
+        self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest], guard: str | None = None
     ) -> None:
         """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file.
 
-        A request served between two rounds makes another model of the same round, so it gets another file."""
+        A request served between two rounds makes another model of the same round, so it gets another file. `guard`: the
+        checksum of the one in force (`keep_guard`)."""
         name = f"checkpoints/round-{round:03d}{f'-served-{len(served)}' if served else ''}.safetensors"
         with writing():
             (self.folder / "checkpoints").mkdir(exist_ok=True)
         checksum = save_model(self.folder / name, state)
-        holding = None if guard is None else save_guard(self.folder / "checkpoints", guard)
-        trunk = Trunk(name, checksum, tuple(served), holding)
+        trunk = Trunk(name, checksum, tuple(served), guard)
         write_sealed(self.folder / "state.json", {"round": round, **trunk.to_json()})
 
     @property
@@ -244,6 +244,10 @@ class Run:
     def load_trunk(self, trunk: Trunk) -> State:
         """The global model of now or of earlier."""
         return load_model(self.folder / trunk.model, trunk.sha256)
+
+    def keep_guard(self, guard: Guard | None) -> str | None:
+        """Write down what later rounds are held to; its checksum."""
+        return None if guard is None else save_guard(self.folder / "checkpoints", guard)
 
     def load_guard(self, trunk: Trunk) -> Guard | None:
         """What the rounds after that model are held to."""
@@ -371,21 +375,19 @@ def load_model(path: Path, sha256: str) -> State:
 
 
 def save_guard(folder: Path, guard: Guard) -> str:
-    """Write a guard into a file that is named by its SHA-256, once; the SHA-256."""
+    """Write a guard into a file that is named by its SHA-256; the SHA-256."""
     data = model_bytes(guard.to_state())
     checksum = hashlib.sha256(data).hexdigest()
-    path = _guard_path(folder, checksum)
-    if not path.exists():
-        write_bytes(path, data)
+    write_bytes(folder / guard_file(checksum), data)
     return checksum
 
 
 def load_guard(folder: Path, sha256: str) -> Guard:
-    return Guard.from_state(load_model(_guard_path(folder, sha256), sha256))
+    return Guard.from_state(load_model(folder / guard_file(sha256), sha256))
 
 
-def _guard_path(folder: Path, sha256: str) -> Path:
-    return folder / f"guard-{sha256[:16]}.safetensors"
+def guard_file(sha256: str) -> str:
+    return f"guard-{sha256[:16]}.safetensors"
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:

@@ -132,7 +132,7 @@ def _also_about(
     """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
     nothing was left to forget, the run's own as it is."""
     trunk = run.trunk
-    before = Trunk(trunk.model, trunk.sha256, tuple(served))
+    before = Trunk(trunk.model, trunk.sha256, tuple(served), trunk.guard)
     if result is None:
         method, preset = NOTHING
         result = {

@@ -165,8 +165,29 @@ def test_a_second_request_keeps_the_first_ones_guard(tmp_path: Path, before: Arr
     strategy.request(partition=1, label=0, method="fedquit")
     arrays = strategy.serve(grid, before)
     first, second = strategy.served
-    assert strategy.guard is second.guard is first.guard is not None
-    assert digest(strategy.guard.hold(state_in(arrays))) == digest(state_in(arrays))
+    assert first.guard is not None
+    assert strategy.guard is second.guard is not None
+    assert strategy.guard.count == first.guard.count
+    assert digest(state_in(arrays)) == digest(second.state)
+    later = start(strategy, grid, arrays).arrays
+    assert digest(strategy.guard.hold(state_in(later))) == digest(state_in(later))
+
+
+def test_what_is_not_held_keeps_its_names_types_and_counters(tmp_path: Path):
+    own = with_batch_norm().state_dict()
+    arrays = ArrayRecord({str(k): Array(np.asarray(t.double().numpy())) for k, t in enumerate(own.values())})
+    arrays["0"] = Array(own["0.weight"].half().numpy())
+    grid = own_grid(tmp_path, own_app(model=with_batch_norm))
+    strategy = Forget(fedavg(), with_batch_norm, **TRAINING)
+    arrays = served(strategy, grid, arrays, held=0.5)
+    assert strategy.guard is not None
+    moved = ArrayRecord({k: Array(np.asarray(a.numpy() + a.numpy().dtype.type(0.25))) for k, a in arrays.items()})
+    held = strategy._held(moved)
+    assert [(k, a.dtype, a.shape) for k, a in held.items()] == [(k, a.dtype, a.shape) for k, a in arrays.items()]
+    parameters = {str(k) for k, name in enumerate(own) if name in strategy.guard.lower}
+    differs = {k for k in held if held[k].numpy().tolist() != moved[k].numpy().tolist()}
+    assert differs
+    assert differs <= parameters, "running statistics and counters go through untouched"
 
 
 @pytest.mark.real

@@ -80,7 +80,7 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
         ({"settings": {"magic": 1}}, "magic"),
         ({"audit_level": "magic"}, "magic"),
         ({"accuracy_limit": -1}, "accuracy limit"),
-        ({"method": "fedaf", "preset": "lasting", "settings": {"held": 0.3}}, "carry no guard"),
+        ({"method": "fedaf", "preset": "lasting", "settings": {"held": 0.3}}, "carry none"),
         ({"accuracy_limit": float("nan")}, "accuracy limit"),
         ({"accuracy_limit": True}, "accuracy limit"),
         ({"keep_days": -1}, "keep_days"),

@@ -154,6 +154,8 @@ def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
         if not file.exists():
             raise InputError(f"The model {file}, of which {path} speaks, is not there; name it with --model.")
         found = hashlib.sha256(file.read_bytes()).hexdigest()
+        if subject.get("guard") is not None:
+            _check_guard(path, Path(path).parent / subject["guard"]["file"], subject["guard"])
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
     except SENSELESS:
@@ -161,6 +163,16 @@ def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
     if found != expected:
         raise InputError(f"{file} is not the model that was examined: its SHA-256 is {found}, not {expected:.64}.")
     return record
+
+
+def _check_guard(evidence: Path, file: Path, named: Mapping[str, str]) -> None:
+    """What comes back was measured under the guard: it must be there, and the same."""
+    if Path(named["file"]).name != named["file"]:
+        raise ValueError
+    if not file.exists():
+        raise InputError(f"The guard {file}, under which {evidence} was measured, is not there.")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != named["sha256"]:
+        raise InputError(f"{file} is not the guard under which {evidence} was measured.")
 
 
 def _senseless(path: Path) -> InputError:

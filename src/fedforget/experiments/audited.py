@@ -21,6 +21,7 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import by_method, by_setting, entry, notes_of
 from fedforget.experiments.tables import DASH, Entry, Table
+from fedforget.federation.guard import Guard
 from fedforget.params import State
 
 LEVELS: tuple[Level, ...] = ("quick", "alone")
@@ -41,17 +42,18 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
         cost: dict[str, Any] = {}
+        guard: Guard | None = None
         if spec.method == "before":
             state = scenario.before
         elif spec.method == "retrain":
             state = oracles_of(scenario)[-1]
         else:
             result = scenario.forget(spec.method, spec.preset, spec.overrides)
-            state, cost = result.state, result.cost.to_json()
-        measured = scenario.measure(state)
+            state, cost, guard = result.state, result.cost.to_json(), result.guard
+        measured = scenario.measure(state, guard=guard)
     except FedForgetError as error:
         return figures | {"note": str(error)}
-    words = {level: judged(scenario, level, state) for level in LEVELS}
+    words = {level: judged(scenario, level, state, guard) for level in LEVELS}
     return figures | measured | cost | {"verdict": words["quick"], "alone": words["alone"]}
 
 
@@ -65,7 +67,7 @@ def oracles_of(scenario: Scenario) -> list[State]:
     return scenario.kept["oracles"]
 
 
-def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
+def judged(scenario: Scenario, level: Level, state: State, guard: Guard | None = None) -> dict[str, Any]:
     """The verdict on a model; what is read from the oracles and from the model before is read once."""
     case = Case(scenario.federation, scenario.requests, scenario.schedule, level)
     references = oracles_of(scenario)[:-1] if ORACLES[level] else []
@@ -74,7 +76,7 @@ def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
         examined = examine_oracles(case, references, lambda *_: None)
         scenario.kept[place] = (examined, examine(case, scenario.before, references))
     others, before = scenario.kept[place]
-    subject: Examination = before if state is scenario.before else examine(case, state, references)
+    subject: Examination = before if state is scenario.before else examine(case, state, references, guard)
     return judge(level, subject, before, others)[1].to_json()
 
 

@@ -55,7 +55,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         if spec.method != "before":
             result = scenario.forget(spec.method, spec.preset, spec.overrides)
             state, cost, notes, guard = result.state, result.cost.to_json(), list(result.notes), result.guard
-        measured = scenario.measure(state)
+        measured = scenario.measure(state, guard=guard)
         rounds = (0, *(QUICK_ROUNDS if scenario.options.quick else ROUNDS))
         return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, measured, rounds, guard)}
     except FedForgetError as error:

@@ -94,7 +94,7 @@ def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures |= {"overrides": scenario.overrides(spec.method, spec.preset, spec.overrides)}
     try:
         result = scenario.forget(spec.method, spec.preset, spec.overrides)
-        measured = scenario.measure(result.state)
+        measured = scenario.measure(result.state, guard=result.guard)
     except FedForgetError as error:
         return figures | {"note": str(error)}
     return figures | measured | result.cost.to_json() | {"notes": list(result.notes)}

@@ -271,17 +271,19 @@ class Scenario:
         state: Mapping[str, Tensor],
         requests: Sequence[ErasureRequest] | None = None,
         served: Sequence[ErasureRequest] = (),
+        guard: Guard | None = None,
     ) -> dict[str, Any]:
         """A model's figures on the target, on the retained and on the test data, in percent; with the option
-        `further_round`, also what BD Acc and test accuracy are one ordinary round later. A model whose predictions are
-        no numbers is refused: argmax would still give it an accuracy."""
+        `further_round`, also what BD Acc and test accuracy are one ordinary round later, under the `guard`. A model
+        whose predictions are no numbers is refused: argmax would still give it an accuracy."""
         asked = self.requests if requests is None else requests
         backdoor = self.backdoors[0] if len(self.backdoors) == 1 else None
         later: Measures | None = None
         if self.options.further_round:
             now, later = measure_now_and_later(
-                self.federation, state, asked, self.dataset.test, self.schedule, served=served, backdoor=backdoor
-            )
+                self.federation, state, asked, self.dataset.test, self.schedule,
+                served=served, backdoor=backdoor, guard=guard,
+            )  # fmt: skip
         else:
             now = measure(
                 self.federation, state, asked, self.dataset.test,

@@ -68,7 +68,7 @@ class Meter:
         self.cost = Cost()
         self.notes: list[str] = []
         self.guard: Guard | None = None
-        """What the method wants later rounds to be held to."""
+        """What rounds are held to: by earlier requests, and by this one once it has forgotten."""
         self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()

@@ -8,7 +8,8 @@ the forgetting made of it, it keeps for the share of the weights j with the larg
 
 from then on, in the recovery and in every later round, by clamping the average (Eq. 2) once. All other weights are
 free, and a held one may go on in the direction of the forgetting and come back as far as its bound. Where the weights
-are broken after the forgetting (`methods/fedaf/rebuilding.py`), b is what that leaves. docs/decisions/guard.md."""
+are broken after the forgetting (`methods/fedaf/rebuilding.py`), b is what that leaves. A later request moves what it
+must, and is held to both from there on. docs/decisions/guard.md."""
 
 from __future__ import annotations
 
@@ -45,13 +46,19 @@ class Guard:
         """Holds the `share` of the parameters `names` that moved most from `original` to `forgotten`."""
         moved = {name: forgotten[name].float() - original[name].float() for name in names}
         lengths = torch.cat([step.abs().reshape(-1) for step in moved.values()])
-        free = len(lengths) - max(1, round(share * len(lengths)))
-        least = lengths.kthvalue(free).values if free else lengths.new_zeros(())
+        least = lengths.topk(max(1, round(share * len(lengths)))).values[-1]
+        most = {name: step.abs() >= least for name, step in moved.items()}
         bound = {name: forgotten[name].detach() for name in moved}
         return cls(
-            {name: bound[name].where(step > least, -math.inf) for name, step in moved.items()},
-            {name: bound[name].where(step < -least, math.inf) for name, step in moved.items()},
+            {name: bound[name].where(most[name] & (step > 0), -math.inf) for name, step in moved.items()},
+            {name: bound[name].where(most[name] & (step < 0), math.inf) for name, step in moved.items()},
         )
+
+    def check(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse a guard that is of another network than `state`."""
+        odd = next((n for n, least in self.lower.items() if n not in state or least.shape != state[n].shape), None)
+        if odd is not None:
+            raise InputError(f"The guard is of another network: the model has no '{odd}' of that shape.")
 
     def hold(self, state: Mapping[str, Tensor]) -> State:
         """`state` with every held weight no further back than its bound."""
@@ -61,25 +68,38 @@ class Guard:
         }
         return {name: held.get(name, tensor) for name, tensor in state.items()}
 
-    def moved_to(self, state: Mapping[str, Tensor]) -> Guard:
-        """The same weights, on the same sides, with `state` as their bounds."""
+    def including(self, state: Mapping[str, Tensor]) -> Guard:
+        """The same sides, with bounds no narrower than `state`: what a later request had to move stays moved."""
         return Guard(
-            {name: state[name].detach().where(bound.isfinite(), bound) for name, bound in self.lower.items()},
-            {name: state[name].detach().where(bound.isfinite(), bound) for name, bound in self.upper.items()},
+            {name: torch.minimum(bound, state[name].detach().to(bound)) for name, bound in self.lower.items()},
+            {name: torch.maximum(bound, state[name].detach().to(bound)) for name, bound in self.upper.items()},
+        )
+
+    def moved_to(self, state: Mapping[str, Tensor]) -> Guard:
+        """The same weights, on the same sides, with `state` as their bounds; a weight that was held on both sides is
+        free now, else it would stay in that place for ever."""
+        once = {name: bound.isfinite() ^ self.upper[name].isfinite() for name, bound in self.lower.items()}
+        places = {name: state[name].detach() for name in once}
+        return Guard(
+            {name: places[name].where(once[name] & bound.isfinite(), -math.inf) for name, bound in self.lower.items()},
+            {name: places[name].where(once[name] & bound.isfinite(), math.inf) for name, bound in self.upper.items()},
         )
 
     def then(self, later: Guard) -> Guard:
-        """Both. A weight that the two hold against each other stays where the `later` one put it."""
-        lower, upper = {}, {}
-        for name, bound in self.lower.items():
-            own_least, own_most = later.lower[name].to(bound), later.upper[name].to(bound)
-            least, most = torch.maximum(bound, own_least), torch.minimum(self.upper[name].to(bound), own_most)
-            place = own_least.where(own_least.isfinite(), own_most)
-            lower[name], upper[name] = (edge.where(least <= most, place) for edge in (least, most))
+        """Both. This one must include the model that the `later` one is about (`including`), so that there is always
+        room; a weight that they hold against each other stays where it is."""
+        names = {**self.lower, **later.lower}
+        every = [(guard, name) for guard in (self, later) for name in names if name in guard.lower]
+        lower: State = {}
+        upper: State = {}
+        for guard, name in every:
+            least, most = guard.lower[name], guard.upper[name]
+            lower[name] = torch.maximum(lower[name], least.to(lower[name])) if name in lower else least
+            upper[name] = torch.minimum(upper[name], most.to(upper[name])) if name in upper else most
         return Guard(lower, upper)
 
     @property
-    def held(self) -> int:
+    def count(self) -> int:
         """How many weights are held."""
         return sum(int((least.isfinite() | self.upper[name].isfinite()).sum()) for name, least in self.lower.items())
 
@@ -95,9 +115,3 @@ class Guard:
         if set(lower) != set(upper) or len(lower) + len(upper) != len(state) or not lower:
             raise InputError("These tensors are no guard: each parameter needs a lower and an upper bound.")
         return cls(lower, upper)
-
-
-def guarded(state: State, earlier: Guard | None, own: Guard | None) -> tuple[State, Guard | None]:
-    """(`state` as the guard of earlier requests and a request's own hold it, both guards as one)."""
-    both = own if earlier is None else earlier if own is None else earlier.then(own)
-    return (state if earlier is None or both is None else both.hold(state)), both

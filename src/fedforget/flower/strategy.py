@@ -107,6 +107,7 @@ class Forget(Strategy):
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
         }  # fmt: skip
         self._unaggregated: ArrayRecord | None = None
+        self._known: dict[str, str] | None = None
 
     def request(
         self,
@@ -198,9 +199,17 @@ class Forget(Strategy):
     def _held(self, arrays: ArrayRecord) -> ArrayRecord:
         if self.guard is None:
             return arrays
-        model = self._model()
-        names = _names(model, arrays)
-        return _arrays(self.guard.hold(_state(model, arrays, names)), arrays, names)
+        names = self._names_of(arrays)
+        weights = {name: torch.from_numpy(np.array(arrays[names[name]].numpy())) for name in self.guard.lower}
+        self.guard.check(weights)
+        held = {names[name]: tensor for name, tensor in self.guard.hold(weights).items()}
+        return ArrayRecord({k: _as(held[k], array) if k in held else array for k, array in arrays.items()})
+
+    def _names_of(self, arrays: ArrayRecord) -> dict[str, str]:
+        """The array of each of the network's tensors."""
+        if self._known is None:
+            self._known = _names(self._model(), arrays)
+        return self._known
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

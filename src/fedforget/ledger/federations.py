@@ -86,11 +86,16 @@ class Description:
             )
 
 
+NO_GUARD = "a ledger's versions carry none, so nothing would hold later rounds"
+
+
 def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     """What a trained run folder's clients hold, and its model."""
     run = Run(Path(folder))
     if not run.finished:
         raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
+    if run.trunk.guard is not None:
+        raise InputError(f"{folder} holds its rounds to a guard, and {NO_GUARD}; register a run without one.")
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset)
     counts = {}
@@ -208,9 +213,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
     preset, settings = method_settings(values["method"], values["preset"], **values["settings"])
     if getattr(settings, "held", 0.0):
-        raise InputError(
-            "A ledger's versions carry no guard, so nothing would hold later rounds; leave the setting 'held' at 0."
-        )
+        raise InputError(f"The setting 'held' leaves a guard, and {NO_GUARD}; leave it at 0.")
     check_level(values["audit_level"])
     limit = values["accuracy_limit"]
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:

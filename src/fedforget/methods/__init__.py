@@ -19,7 +19,7 @@ from torch import Tensor
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
-from fedforget.federation.guard import Guard, guarded
+from fedforget.federation.guard import Guard
 from fedforget.federation.history import History
 from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
@@ -268,7 +268,10 @@ def forget(
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
     check_history(method, history)
+    if guard is not None:
+        guard.check(state)
     meter = Meter(federation, withdrawals(asked, schedule))
+    meter.guard = None if METHODS[method].afresh else guard
     extra: dict[str, Any] = {}
     if checkpoints is not None and METHODS[method].resumable:
         extra["checkpoints"] = Checkpoints(checkpoints, meter)
@@ -284,6 +287,5 @@ def forget(
         raise DivergedError(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
-    earlier = None if METHODS[method].afresh else guard
-    forgotten, holding = guarded(forgotten, earlier, meter.guard)
+    holding = None if meter.guard is None else meter.guard.including(forgotten)
     return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), holding)

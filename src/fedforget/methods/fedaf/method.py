@@ -38,6 +38,9 @@ from fedforget.methods.fedaf.without_data import ForgetFromStatistics, check_cla
 from fedforget.params import State, trainable
 from fedforget.requests import ErasureRequest
 
+HELD = "Every later round must be held to this model's guard, as it was where it was measured what comes back."
+NO_GUARD = "Later rounds are not held to what was forgotten of a feature: its samples stay, blanked."
+
 
 def check_requests(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
     """Refuse settings that cannot serve these."""
@@ -89,9 +92,8 @@ def forget_with_fedaf(
             curves.setdefault(name, []).extend(values)
         with federation.stage("aggregation"):
             current = aggregate(federation, current, reply, settings, schedule, exclude)
-    if requests and settings.held:
-        federation.guard = Guard.of(state, current, trainable(federation.model), settings.held)
     if requests:
+        hold(federation, state, current, settings)
         with federation.stage("recovery"):
             current = recover(federation, state, current, settings, schedule, exclude)
     if requests and settings.rebuilding:
@@ -99,7 +101,18 @@ def forget_with_fedaf(
             current = rebuild(federation, current, settings, schedule, exclude)
     if features:
         current = forget_features(federation, current, features, settings, schedule, exclude)
+        federation.notes += [NO_GUARD] if settings.held else []
     return current, curves
+
+
+def hold(federation: Meter, original: Mapping[str, Tensor], forgotten: State, settings: FedAFSettings) -> None:
+    """From here on rounds are held to what was forgotten, now and before."""
+    if federation.guard is not None:
+        federation.guard = federation.guard.including(forgotten)
+    if settings.held:
+        own = Guard.of(original, forgotten, trainable(federation.model), settings.held)
+        federation.guard = own if federation.guard is None else federation.guard.then(own)
+        federation.notes.append(HELD)
 
 
 def recover(

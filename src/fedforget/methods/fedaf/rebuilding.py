@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fedforget.federation.cost import Meter
+from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.negation import first_kernel
@@ -50,7 +51,8 @@ def rebuild(
     }
     if federation.guard is not None:
         federation.guard = federation.guard.moved_to(current)
-    return train_on(federation, current, settings.rebuilding, settings, schedule, exclude, "rebuilding")
+    part = settings.rebuilding
+    return train_on(federation, current, part, settings, schedule, exclude, "rebuilding", federation.guard)
 
 
 def train_on(
@@ -61,6 +63,7 @@ def train_on(
     schedule: Schedule,
     exclude: Sequence[ErasureRequest],
     purpose: str,
+    guard: Guard | None = None,
 ) -> State:
     """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
     passes = part * schedule.rounds * schedule.epochs
@@ -70,5 +73,5 @@ def train_on(
             schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds),
             min_samples=settings.recovery_min_samples, purpose=purpose,
         )  # fmt: skip
-        state = run_round(federation, state, task, guard=federation.guard)
+        state = run_round(federation, state, task, guard=guard)
     return state
