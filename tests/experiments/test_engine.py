@@ -222,7 +222,7 @@ def test_all_is_every_method_and_every_preset_of_some():
     ]  # fmt: skip
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"
-    assert len(pairs) == len(METHODS) + 8
+    assert len(pairs) == len(METHODS) + 9
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 

@@ -172,10 +172,10 @@ def test_a_round_that_is_kept_but_not_done_does_not_count(
     """Killed after the history was written and before the round was: the round is made again."""
     save = Run.save_round
 
-    def stop(self: Run, round: int, *rest: Any) -> None:
+    def stop(self: Run, round: int, *rest: Any, **named: Any) -> None:
         if round == 3:
             raise Stop
-        save(self, round, *rest)
+        save(self, round, *rest, **named)
 
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save_round", stop)
