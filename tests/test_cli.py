@@ -457,7 +457,10 @@ def test_a_corrupt_data_file_is_refused(fedforget: Command, tmp_path: Path, monk
 FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of retrain, fedaf,"),
     "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, quick,"),
-    "effort": (("--effort", "huge"), "Effort 'huge' is unknown; choose one of recommended, quick, guarded,"),
+    "effort": (
+        ("--effort", "huge"),
+        "Effort 'huge' is unknown; choose one of recommended, quick, guarded, lasting, thorough.",
+    ),
     "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
     "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),
     "shrink alone": (("--set", "shrink=0.2"), "FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above"),

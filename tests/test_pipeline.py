@@ -343,9 +343,9 @@ def test_rounds_after_a_request_are_held_to_its_guard_and_an_interruption_change
         held = run_round(federation, held, schedule.train_task(round, [CLASS]), guard=result.guard)
         free = run_round(federation, free, schedule.train_task(round, [CLASS]))
     assert digest(run.load_model()) == digest(held) != digest(free)
-    assert digest(load_guard(folder / "checkpoints", run.trunk.guard or "").to_state()) == digest(
-        result.guard.to_state()
-    )
+    kept = run.load_guard(run.trunk)
+    assert kept is not None
+    assert digest(kept.to_state()) == digest(result.guard.to_state())
 
 
 @pytest.mark.real
@@ -362,7 +362,9 @@ def test_an_adopted_model_brings_its_guard_and_the_audit_keeps_to_it(trained: Pa
         federation, run.load_model(), OTHER, CONFIG.schedule, served=[CLASS], guard=guard, held=0.3
     )  # fmt: skip
     assert by_hand.guard is not None
-    assert digest(load_guard(second, _result(second)["guard"]).to_state()) == digest(by_hand.guard.to_state())
+    kept_guard = load_guard(second, _result(second)["guard"])
+    assert kept_guard is not None
+    assert digest(kept_guard.to_state()) == digest(by_hand.guard.to_state())
     assert digest(load_model(second / "model.safetensors", _result(second)["sha256"])) == digest(by_hand.state)
 
     row = audit_run(trained, [OTHER], level="alone")["rows"][-1]

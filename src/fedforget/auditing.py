@@ -83,14 +83,11 @@ def audit_run(
         _, chosen = _chosen(run, asked)
     chosen = [r for r in chosen if r["before"] == before]
     models = {"before": run.load_trunk(trunk)}
-    guards: dict[str, Guard] = {}
-    if trunk.guard is not None:
-        guards["before"] = load_guard(run.folder / "checkpoints", trunk.guard)
+    guards = {"before": run.load_guard(trunk)}
     for result in chosen:
         if "diverged" not in result:
             models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-            if result.get("guard") is not None:
-                guards[result["name"]] = load_guard(Path(result["folder"]), result["guard"])
+            guards[result["name"]] = load_guard(Path(result["folder"]), result.get("guard"))
     backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
     audit = audit_models(
         federation, dataset, models, chosen, asked, run.config.schedule, progress,
@@ -131,7 +128,7 @@ def _judge_all(
     count: int,
     dataset: Dataset,
     models: Mapping[str, State],
-    guards: Mapping[str, Guard],
+    guards: Mapping[str, Guard | None],
     results: Sequence[Mapping[str, Any]],
     audit: dict[str, Any],
     progress: Progress,
@@ -150,7 +147,7 @@ def _judge_all(
     names = [name for name in models if name != "retrain:default" or not count]
     for number, name in enumerate(names):
         progress("examining", number, len(names))
-        examined[name] = examine(case, models[name], oracles, guards.get(name))
+        examined[name] = examine(case, models[name], oracles, guards[name])
     progress("examining", len(names), len(names))
     rows = {_row_name(row): row for row in audit["rows"]}
     if count:

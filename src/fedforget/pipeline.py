@@ -197,7 +197,7 @@ def _adopt(run: Run, branch: Path) -> None:
         raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
     requests = [ErasureRequest.from_json(values) for values in result["requests"]]
     model = load_model(branch / "model.safetensors", result["sha256"])
-    guard = None if result.get("guard") is None else load_guard(branch, result["guard"])
+    guard = load_guard(branch, result.get("guard"))
     run.save_round(run.rounds_done, model, (*run.served, *requests), run.keep_guard(guard))
 
 
@@ -248,7 +248,7 @@ def _record(run: Run, result: Forgetting, before: Trunk) -> None:
         "requests": [request.to_json() for request in result.requests],
         "target": describe_requests(result.requests),
         "sha256": checksum,
-        "guard": None if result.guard is None else save_guard(folder, result.guard),
+        "guard": save_guard(folder, result.guard),
         "before": before.to_json(),
         "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),

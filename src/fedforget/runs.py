@@ -247,11 +247,11 @@ class Run:
 
     def keep_guard(self, guard: Guard | None) -> str | None:
         """Write down what later rounds are held to; its checksum."""
-        return None if guard is None else save_guard(self.folder / "checkpoints", guard)
+        return save_guard(self.folder / "checkpoints", guard)
 
     def load_guard(self, trunk: Trunk) -> Guard | None:
         """What the rounds after that model are held to."""
-        return None if trunk.guard is None else load_guard(self.folder / "checkpoints", trunk.guard)
+        return load_guard(self.folder / "checkpoints", trunk.guard)
 
     def load_model(self) -> State:
         """The newest global model."""
@@ -374,16 +374,19 @@ def load_model(path: Path, sha256: str) -> State:
     return load(data)
 
 
-def save_guard(folder: Path, guard: Guard) -> str:
-    """Write a guard into a file that is named by its SHA-256; the SHA-256."""
+def save_guard(folder: Path, guard: Guard | None) -> str | None:
+    """Write a guard, if there is one, into a file that is named by its SHA-256; the SHA-256."""
+    if guard is None:
+        return None
     data = model_bytes(guard.to_state())
     checksum = hashlib.sha256(data).hexdigest()
     write_bytes(folder / guard_file(checksum), data)
     return checksum
 
 
-def load_guard(folder: Path, sha256: str) -> Guard:
-    return Guard.from_state(load_model(folder / guard_file(sha256), sha256))
+def load_guard(folder: Path, sha256: str | None) -> Guard | None:
+    """The guard that a model has in this folder, if it has one."""
+    return None if sha256 is None else Guard.from_state(load_model(folder / guard_file(sha256), sha256))
 
 
 def guard_file(sha256: str) -> str:

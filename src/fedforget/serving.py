@@ -144,7 +144,7 @@ def _also_about(
     else:
         asked = requests_of(result["requests"])
         source = branch_folder(run, asked, result["method"], result["preset"]) / "model.safetensors"
-        guard = None if result.get("guard") is None else load_guard(source.parent, result["guard"])
+        guard = load_guard(source.parent, result.get("guard"))
     values = {
         **result,
         "requests": [request.to_json() for request in audited],
@@ -156,7 +156,7 @@ def _also_about(
     with writing():
         folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "model.safetensors", source.read_bytes())
-    values["guard"] = None if guard is None else save_guard(folder, guard)
+    values["guard"] = save_guard(folder, guard)
     write_sealed(folder / "result.json", values)
     return values
 

@@ -30,7 +30,7 @@ def audit_models(
     *,
     served: Sequence[ErasureRequest] = (),
     backdoors: Sequence[Backdoor] = (),
-    guards: Mapping[str, Guard] | None = None,
+    guards: Mapping[str, Guard | None] | None = None,
 ) -> dict[str, Any]:
     """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
 
