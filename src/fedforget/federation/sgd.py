@@ -29,13 +29,18 @@ class SGD:
     def step(self, loss: Tensor) -> None:
         self.descend(torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True))
 
-    def descend(self, gradients: Sequence[Tensor]) -> None:
-        """The step, where the gradients of the parameters are at hand."""
+    def descend(self, gradients: Sequence[Tensor], length: float | None = None) -> None:
+        """The step, where the gradients of the parameters are at hand, and perhaps their `length_of`."""
         if self._longest_step < math.inf:
-            length = float(torch.stack(torch._foreach_norm(list(gradients))).norm())
+            length = float(length_of(gradients)) if length is None else length
             if self._lr * length > self._longest_step:
                 self._lr = self._longest_step / length
         momentum_step(self._parameters, self._velocity, gradients, self._lr, self._momentum)
+
+
+def length_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Euclidean, of all of them as one vector."""
+    return torch.stack(torch._foreach_norm(list(gradients))).norm()
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.captured import Gradient, for_convolutions, gradient_of
 from fedforget.federation.client import Client
-from fedforget.federation.sgd import SGD
+from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.ahead import sketch_made_ahead
@@ -219,14 +219,14 @@ class Forget(Task):
             if self._stops(learnt):
                 break
             gradients, figures = gradient(features[batch], memory[batch], labels[batch])
-            *seen, gap = figures.tolist()
+            *seen, gap, length = torch.cat([figures, length_of(gradients)[None]]).tolist()  # one wait for a GPU
             for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
                 curves[name].append(value)
             learnt.append(gap)
             if not math.isfinite(seen[0] + seen[1]):
                 why = f" ({remedy})" if remedy else ""
                 raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
-            optimiser.descend(gradients)
+            optimiser.descend(gradients, length)
             if preserver is not None and settings.penalty == "gradient":
                 preserver.gradient_step(parameters, lr)
             elif preserver is not None:

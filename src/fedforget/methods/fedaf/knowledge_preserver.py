@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, Sketch
-from fedforget.params import flatten, move
+from fedforget.params import flatten, move, slices
 
 
 class Preserver(Protocol):
@@ -45,6 +45,8 @@ class SketchPreserver:
     ) -> None:
         self.rows = sketch.rows
         self.anchor = flatten(anchor)
+        self._step = torch.empty_like(self.anchor)
+        self._places = [self._step[where].view_as(anchor[name]) for name, where in slices(anchor)]
         self.strength = strength / sketch.count if normalise else strength
         gram, self._largest = sketch.gram, sketch.largest
         if strength > 0 and lr > 0:
@@ -63,13 +65,17 @@ class SketchPreserver:
         along = _times(self.rows, self._moved(parameters))
         move(parameters, _transposed_times(self.rows, along), -lr * self.strength)
 
+    @torch.no_grad()
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
-        """d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d."""
+        """d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d, in one vector that serves every step."""
         if self.strength == 0:
             return
-        along = _times(self.rows, self._moved(parameters)).to(self._factor)
+        weights = list(parameters.values())
+        torch._foreach_copy_(self._places, weights)
+        along = _times(self.rows, self._step.sub_(self.anchor)).to(self._factor)
         solved = torch.cholesky_solve(along[:, None], self._factor)[:, 0]
-        move(parameters, _transposed_times(self.rows, solved.float()), -1.0)
+        self._step.copy_(_transposed_times(self.rows, solved.float()))
+        torch._foreach_sub_(weights, self._places)
 
     def largest_curvature(self) -> float:
         """lambda sigma_max(J^)^2: plain gradient steps are stable for lr < 2 over this."""

@@ -24,9 +24,9 @@ BY_SIZE: dict[str, tuple[Any, Any]] = {
 }
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
 SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
-    "recovery_share": (0.01, 0.027),
+    "recovery_share": (0.01, 0.0295),
     "recovery_lr": (0.018, 0.003),
-    "amnesia_steps": (8, 12),
+    "amnesia_steps": (8, 8),
     "epochs": (0.65, 1),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""

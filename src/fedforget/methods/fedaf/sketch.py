@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Literal
 
 import numpy as np
@@ -169,28 +171,40 @@ def signed_sums(
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
     model.eval()
-    signs, uniforms = hash_signs(samples.ids, seed).to(device), hash_uniforms(samples.ids, seed).to(device)
-    features, classes = samples.features, samples.labels.to(device)
     sketch = torch.zeros(len(members), weight_count(model), dtype=dtype, device=device)
+    plan = [
+        (row, batch, real)
+        for row, inside in enumerate(members)
+        if len(inside)
+        for batch, real in batches_of(inside, batch_size, filled=device.type == "cuda")
+    ]
+    if not plan:
+        return sketch
+    # All of it at once: on a GPU every small copy waits for the one before.
+    positions = torch.cat([batch for _, batch, _ in plan])
+    weights = hash_signs(samples.ids, seed)[positions] * torch.cat([torch.arange(len(b)) < real for _, b, real in plan])
+    columns = (
+        samples.labels[positions.to(samples.labels.device)].to(device), weights.to(device),
+        hash_uniforms(samples.ids, seed)[positions].to(device),
+    )  # fmt: skip
+    sizes = [len(batch) for _, batch, _ in plan]
+    batches = zip(
+        [row for row, _, _ in plan],
+        positions.to(samples.features.device).split(sizes),
+        *(column.split(sizes) for column in columns),
+        strict=True,
+    )
 
     def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
         total = (weights * row_losses(model(for_convolutions(inputs(x))).float(), y, draws, labels)).sum()
         return total, total
 
-    sizes = [len(inside) for inside in members]
-    shape = batch_shape(sizes, batch_size) if device.type == "cuda" else None
     gradient = gradient_of(signed_loss, model, parameters, ("sketch", labels), half=True)
-    for number, inside in enumerate(members):
-        if len(inside) == 0:
-            continue
+    for number, parts in groupby(batches, key=itemgetter(0)):
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
         places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]
-        for batch, real in batches_of(inside, batch_size, shape):
-            batch = batch.to(device)
-            weights = signs[batch]
-            weights[real:] = 0.0
-            x = features[batch.to(features.device)]
-            gradients, _ = gradient(x, classes[batch], weights, uniforms[batch])
+        for _, where, *rest in parts:
+            gradients, _ = gradient(samples.features[where], *rest)
             torch._foreach_add_(places, list(gradients))
             del gradients
         if dtype != torch.float32:
@@ -198,19 +212,12 @@ def signed_sums(
     return sketch
 
 
-def batches_of(members: Tensor, limit: int, shape: int | None) -> Iterator[tuple[Tensor, int]]:
-    """A bucket's samples in batches, and how many of each are real: in even parts of at most `limit`; with a `shape`,
-    in batches of just that many, the last one filled up with a sample that will weigh nothing."""
-    if shape is None:
-        yield from ((part, len(part)) for part in members.tensor_split(-(-len(members) // limit)))
-        return
-    for part in members.split(shape):
-        yield F.pad(part, (0, shape - len(part)), value=int(part[0])), len(part)
-
-
-def batch_shape(bucket_sizes: list[int], limit: int) -> int:
-    """On a GPU: one batch size for all buckets, at most `limit`, that wastes little on padding. Constant shapes let
-    the backends keep their plans, and the pass be recorded once. (A CPU does not mind.)"""
-    per_call = 8
-    candidates = sorted({min(limit, b) for b in range(8, limit + 8, 8)})
-    return min(candidates, key=lambda b: sum(-(-n // b) * (b + per_call) for n in bucket_sizes))
+def batches_of(members: Tensor, limit: int, *, filled: bool) -> Iterator[tuple[Tensor, int]]:
+    """A bucket's samples in batches, and how many of each are real: in even parts of at most `limit`. `filled`, for a
+    GPU: of at most one and a half times that, so that most buckets are one batch, and each filled up with samples that
+    will weigh nothing to one of a few sizes, since a pass is recorded once for each size."""
+    most = limit + limit // 2 if filled else limit
+    for part in members.tensor_split(-(-len(members) // most)):
+        n = len(part)
+        step = (8 if n <= 32 else 16) if filled else 1
+        yield F.pad(part, (0, -n % step), value=int(part[0])), n
