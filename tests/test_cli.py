@@ -724,11 +724,15 @@ def test_usage_errors_exit_with_2_too(fedforget: Command, tmp_path: Path, monkey
 
 
 @pytest.mark.real
-def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path):
-    script = Path(sys.executable).parent / "fedforget"
-    assert script.exists(), "the package is not installed in this environment"
+@pytest.mark.parametrize(
+    "command", [[str(Path(sys.executable).parent / "fedforget")], [sys.executable, "-m", "fedforget"]]
+)
+def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path, command: list[str]):
+    assert Path(command[0]).exists(), "the package is not installed in this environment"
     said = subprocess.run(
-        [script, "audit", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+        [*command, "audit", str(tmp_path)], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
     )
     assert (said.returncode, said.stdout) == (2, "")
     assert said.stderr == f"{tmp_path} is not a run folder (it has no run.json); make one with `fedforget train`.\n"
+    usage = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert "Usage: fedforget [OPTIONS]" in usage

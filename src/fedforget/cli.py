@@ -56,10 +56,11 @@ for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", k
     app.add_typer(group, name=name)
 
 
-def main() -> None:
-    """Entry point: an error is one sentence on standard error and exit code 2, an interruption is exit code 130."""
+def main(name: str | None = None) -> None:
+    """Entry point: an error is one sentence on standard error and exit code 2, an interruption is exit code 130. `name`:
+    what the command is called, where that is not the name of the program."""
     try:
-        app()
+        app(prog_name=name)
     except FedForgetError as error:
         Console(stderr=True, highlight=False).print(str(error), style="red", soft_wrap=True, markup=False)
         sys.exit(2)
