@@ -93,6 +93,7 @@ def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypa
     other.close()
     (tmp_path / "wrong").write_text("x")
     assert "is not the model" in fedforget.refused("verify", file, "--key", key, "--model", tmp_path / "wrong")
+    assert "--guard is for the evidence" in fedforget.refused("verify", file, "--key", key, "--guard", file)
     assert "no evidence file" in fedforget.refused("verify", file, "--key", key, "--evidence", tmp_path / "wrong")
     file.write_text(certificate.content.replace("case-1", "case-2"))
     assert "was changed" in fedforget.refused("verify", file, "--key", key)
