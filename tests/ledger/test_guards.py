@@ -220,3 +220,19 @@ def test_what_an_officer_may_still_publish_keeps_its_guard(world: World):
     grow_old(world, guard)
     assert guard in ledger.sweep_models(AT_ONCE)
     assert ledger.check().intact
+
+
+def test_one_that_was_destroyed_may_be_made_again(world: World):
+    """The same request, tried again, ends in the same bits."""
+    guard = serve(world, 1.0)
+    assert guard is not None
+    serve(world, None)
+    world.clock.go_on(days=31)
+    world.ledger.destroy_superseded()
+    assert bodies(world, "destroyed")[-1]["guard"] == guard
+    request = world.queued()
+    world.serve(fell=9.0, guard=world.guard(1.0))
+    assert world.ledger.check().intact, "it waits for the officer"
+    world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    assert world.ledger.current_version("digits").guard == guard
+    assert world.ledger.check().intact
