@@ -130,7 +130,7 @@ class Outcome:
     """On all clients' retained data, in percent."""
     cost: dict[str, Any]
     guard: str | None = None
-    """What later rounds of the model are held to, if anything."""
+    """The file of what later rounds of the model are held to, if they are."""
 
     @classmethod
     def read(cls, folder: Path, job: Job) -> Outcome | None:
