@@ -20,6 +20,9 @@ from fedforget.files import sha256_of_file
 def verify(
     file: Annotated[Path, typer.Argument(help="An evidence file or a certificate.", metavar="FILE")],
     model: Annotated[Path | None, typer.Option(help="The model it speaks of, if it is not beside the file.")] = None,
+    guard: Annotated[
+        Path | None, typer.Option(help="The guard that the evidence was measured under, if it is not beside the file.")
+    ] = None,
     key: Annotated[
         list[Path] | None,
         typer.Option(help="For a certificate: the public key, or a folder of them (default: this installation's)."),
@@ -30,11 +33,13 @@ def verify(
     """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
     try:
         if is_certificate(file):
+            if guard is not None:
+                raise InputError(f"{file} is a certificate; --guard is for the evidence that it names.")
             values, lines = _certificate(file, key or (), evidence, model)
         elif key or evidence:
             raise InputError(f"{file} is no certificate; --key and --evidence are for certificates.")
         else:
-            record = verify_evidence(file, model)
+            record = verify_evidence(file, model, guard)
             values = {"verified": True, "verdict": record["verdict"], "models": record["models"]}
             lines = _in_words(record)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):

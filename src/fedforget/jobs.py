@@ -2,6 +2,7 @@
 
     job.json       sealed: the requests, what was served before, the model to begin from, method, settings, audit level
     run.json state.json    as in any run folder; the run's own model is the ledger's version, where it lies
+    checkpoints/   the version's guard, if it has one
     forgotten/ audit.json report.html      as `forget_run` and `audit_run` leave them
     oracles/       kept for the next job of the federation
     outcome.json   sealed, written last: where the result lies, and what was measured
@@ -23,7 +24,7 @@ from typing import Any
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.files import writing
 from fedforget.requests import ErasureRequest
-from fedforget.runs import VERSION, RunConfig, Trunk, read_sealed, write_sealed
+from fedforget.runs import VERSION, RunConfig, Trunk, guard_file, read_sealed, write_sealed
 
 
 class NotWanted(BaseException):
@@ -48,10 +49,16 @@ class Job:
     level: str = "quick"
     history: str | None = None
     """Where the clients' models of training are kept, if they are."""
+    guard: str | None = None
+    """The file of the version's guard, if it has one."""
+    guard_sha256: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: [request.to_json() for request in getattr(self, name)] for name in ("requests", "served")}
-        return {**vars(self), **lists, "config": self.config.to_json()}
+        values = {**vars(self), **lists, "config": self.config.to_json()}
+        if self.guard is None:  # as it was before there were guards: what was begun then is the same job
+            del values["guard"], values["guard_sha256"]
+        return values
 
     @property
     def id(self) -> str:
@@ -85,8 +92,11 @@ def prepare(folder: Path, job: Job) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             if job.history is not None:
                 (folder / "history").symlink_to(job.history)
+            if job.guard is not None and job.guard_sha256 is not None:
+                (folder / "checkpoints").mkdir()
+                (folder / "checkpoints" / guard_file(job.guard_sha256)).symlink_to(job.guard)
         write_sealed(folder / "run.json", {"version": VERSION, "config": job.config.to_json()})
-        trunk = Trunk(job.model, job.sha256, job.served)
+        trunk = Trunk(job.model, job.sha256, job.served, job.guard_sha256)
         write_sealed(folder / "state.json", {"round": job.config.schedule.rounds, **trunk.to_json()})
         write_sealed(folder / "job.json", job.to_json())
 
@@ -119,6 +129,8 @@ class Outcome:
     accuracy_after: float | None
     """On all clients' retained data, in percent."""
     cost: dict[str, Any]
+    guard: str | None = None
+    """The file of what later rounds of the model are held to, if they are."""
 
     @classmethod
     def read(cls, folder: Path, job: Job) -> Outcome | None:

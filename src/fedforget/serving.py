@@ -18,7 +18,7 @@ from fedforget.files import write_bytes, writing
 from fedforget.jobs import Job, Outcome, each_once, requests_of
 from fedforget.pipeline import Progress, branch_folder, branch_off
 from fedforget.requests import ErasureRequest, describe_requests
-from fedforget.runs import Run, Trunk, load_guard, load_model, read_sealed, save_guard, write_sealed
+from fedforget.runs import Run, Trunk, guard_file, load_guard, load_model, read_sealed, save_guard, write_sealed
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""
@@ -54,10 +54,12 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     rows = {(row["method"], row["preset"]): row for row in audit["rows"]}
     row, before = rows[result["method"], result["preset"]], rows["before", None]
     model = branch_folder(run, audited, result["method"], result["preset"]) / "model.safetensors"
+    held_to = result.get("guard")
+    guard = None if held_to is None else model.with_name(guard_file(held_to)).relative_to(folder).as_posix()
     outcome = Outcome(
         job.id, result["method"], result["preset"], result["settings"], result["sha256"],
         model.relative_to(folder).as_posix(), row["evidence"]["file"], "report.html",
-        before["retained_acc"], row["retained_acc"], result["cost"],
+        before["retained_acc"], row["retained_acc"], result["cost"], guard,
     )  # fmt: skip
     write_sealed(folder / "outcome.json", vars(outcome))
     return outcome
@@ -117,6 +119,7 @@ def _result_in(folder: Path, trunk: Trunk) -> dict[str, Any] | None:
     try:
         result = read_sealed(folder / "result.json")
         load_model(folder / "model.safetensors", result["sha256"])
+        load_guard(folder, result.get("guard"))
     except (InputError, ValueError, KeyError, OSError):
         return None
     return result if result["before"] == trunk.to_json() else None

@@ -36,7 +36,7 @@ def new_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 @pytest.fixture
 def full(world: World) -> World:
-    """Some of everything: done, held, queued, rolled back, extended, two keys, a token, a sketch."""
+    """Some of everything: done, held, queued, rolled back, extended, two keys, a token, a sketch, two guards."""
     world.served()
     world.ledger.rotate_key()
     request = world.queued()
@@ -46,9 +46,10 @@ def full(world: World) -> World:
     (world.ledger.home / "runs" / "sketch.pt").write_bytes(b"sketch")
     page = world.ledger.home / "report.html"
     page.write_text("<html>")
-    world.ledger.finish(claim, world.result(claim, report=page, remains=(("sketch", "runs/sketch.pt"),)))
+    sketch = ("sketch", "runs/sketch.pt")
+    world.ledger.finish(claim, world.result(claim, report=page, guard=world.guard(1.0), remains=(sketch,)))
     world.queued()
-    world.serve(fell=9.0)
+    world.serve(fell=9.0, guard=world.guard(2.0))
     world.queued()
     world.ledger.rollback("digits", 2, "broken", actor="oscar")
     world.ledger.extend(request.id, 1, "hard", actor="oscar")
@@ -155,8 +156,10 @@ def test_what_a_worker_cleared_away_is_not_missed(full: World, tmp_path: Path):
         assert again.check().intact
 
 
-def test_a_ledger_that_is_not_whole_is_not_backed_up(full: World, tmp_path: Path):
-    path = full.ledger.model_path(full.ledger.current_version("digits").sha256)
+@pytest.mark.parametrize("what", ["model", "guard of a version", "guard of a candidate"])
+def test_a_ledger_that_is_not_whole_is_not_backed_up(full: World, tmp_path: Path, what: str):
+    sha256 = full.ledger.current_version("digits").sha256
+    path = full.ledger.model_path(sha256 if what == "model" else full.guard(1.0 if "version" in what else 2.0))
     data = path.read_bytes()
     path.write_bytes(data + b"x")
     with pytest.raises(TamperedError, match="was changed"):

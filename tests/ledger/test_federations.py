@@ -48,7 +48,7 @@ def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
 
 
 def test_numbers_and_nothing_else(run: Path):
-    description, _ = describe_run(run)
+    description, _, _ = describe_run(run)
     numbers = json.dumps(description.to_json())
     assert set(description.to_json()) == {"classes", "clients", "shape"}
     assert all(set(client) == {"client", "name", "samples", "counts"} for client in json.loads(numbers)["clients"])
@@ -80,7 +80,7 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
         ({"settings": {"magic": 1}}, "magic"),
         ({"audit_level": "magic"}, "magic"),
         ({"accuracy_limit": -1}, "accuracy limit"),
-        ({"method": "fedaf", "preset": "lasting", "settings": {"held": 0.3}}, "carry none"),
+        ({"settings": {"held": 1.5}}, "'held' is 1.5"),
         ({"accuracy_limit": float("nan")}, "accuracy limit"),
         ({"accuracy_limit": True}, "accuracy limit"),
         ({"keep_days": -1}, "keep_days"),
@@ -136,7 +136,7 @@ def test_clients_that_do_not_say_how_their_samples_are_spread():
 
 
 def test_a_feature_is_held_against_the_samples_shape(run: Path):
-    description, _ = describe_run(run)
+    description, _, _ = describe_run(run)
     assert description.shape == (1, 8, 8)
     again = Description.from_json(description.to_json())
     again.check(ErasureRequest.of_feature(0, [3, 3, 2, 2]))

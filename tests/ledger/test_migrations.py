@@ -1,4 +1,4 @@
-"""A ledger of the first schema, with data in it, becomes one of today."""
+"""A ledger of an older schema, with data in it, becomes one of today."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ FIRST_TABLES = (
     "accounts", "documents", "federations", "head", "keys", "tokens", "versions", "requests", "certificates", "events",
 )  # fmt: skip
 """In the order in which they refer to each other."""
+SECOND_TABLES = ("candidates", "remains")
 
 
 @pytest.fixture
@@ -55,26 +56,26 @@ def test_the_migrations_make_the_tables_of_today(ledger: Ledger, engine: Engine)
 
 def test_the_history_is_one_line():
     script = ScriptDirectory(str(MIGRATIONS))
-    assert [revision.revision for revision in script.walk_revisions()] == ["0002", "0001"]
-    assert newest_revision() == "0002"
+    assert [revision.revision for revision in script.walk_revisions()] == ["0003", "0002", "0001"]
+    assert newest_revision() == "0003"
 
 
-def first_ledger(world: World, url: str) -> list[dict[str, Any]]:
-    """Bring the same data into a database with the first schema, with rules of that time; the events in it."""
+def older_ledger(world: World, url: str, revision: str) -> list[dict[str, Any]]:
+    """Bring the same data into a database with an older schema, with rules of that time; the events in it."""
     old = Database(url)
+    tables = FIRST_TABLES if revision == "0001" else (*FIRST_TABLES, *SECOND_TABLES)
     with world.ledger.database.snapshot() as source:
-        rows = {
-            name: [dict(row._mapping) for row in source.execute(text(f"SELECT * FROM {name}"))] for name in FIRST_TABLES
-        }
+        rows = {name: [dict(row._mapping) for row in source.execute(text(f"SELECT * FROM {name}"))] for name in tables}
     with old.changing_schema() as connection:
-        upgrade(connection, "0001")
-        for name in FIRST_TABLES:
+        upgrade(connection, revision)
+        for name in tables:
             columns = {column["name"] for column in inspect(connection).get_columns(name)}
             for row in rows[name]:
                 kept = {column: value for column, value in row.items() if column in columns}
                 places = ", ".join(f":{column}" for column in kept)
                 connection.execute(text(f"INSERT INTO {name} ({', '.join(kept)}) VALUES ({places})"), kept)
-        assert not inspect(connection).has_table("remains")
+        assert inspect(connection).has_table("remains") == (revision != "0001")
+        assert "guard" not in {column["name"] for column in inspect(connection).get_columns("versions")}
         if old.is_sqlite:
             connection.exec_driver_sql(
                 "CREATE TRIGGER rule_of_then BEFORE UPDATE ON requests BEGIN SELECT RAISE(ABORT, 'then'); END"
@@ -96,14 +97,17 @@ def other_url(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Itera
     server.drop(other)
 
 
-def test_from_the_first_schema_with_data_in_it(world: World, other_url: str, tmp_path: Path):
+@pytest.mark.parametrize("revision", ["0001", "0002"])
+def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revision: str):
     done = world.served()
     waiting = world.queued()
-    events = first_ledger(world, other_url)
+    events = older_ledger(world, other_url, revision)
     home = world.ledger.home
-    with pytest.raises(InputError, match=r"has the schema 0001, but this fedforget works with 0002; make a backup"):
+    with pytest.raises(
+        InputError, match=f"has the schema {revision}, but this fedforget works with 0003; make a backup"
+    ):
         Ledger.open(home, other_url)
-    assert migrate(home, other_url) == ("0001", "0002")
+    assert migrate(home, other_url) == (revision, "0003")
     with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
         assert ledger.check(world.ledger.head()).intact, "the chain, the rows and the rules"
         assert ledger.head().number == len(events)
@@ -114,17 +118,39 @@ def test_from_the_first_schema_with_data_in_it(world: World, other_url: str, tmp
         with ledger.database.reading() as session:
             found = triggers.installed(session.connection())
         assert found == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
+        assert [version.guard for version in ledger.versions("digits")] == [None, None]
         again = World.__new__(World)
         again.ledger, again.clock = ledger, world.clock
-        assert [request.id for request in again.serve().requests] == [waiting.id], "and it works on"
+        guard = again.guard()
+        assert [request.id for request in again.serve(guard=guard).requests] == [waiting.id], "and it works on"
+        assert ledger.current_version("digits").guard == guard
         ledger.rollback("digits", 2, "broken", actor="oscar")
+        assert ledger.current_version("digits").guard is None
         assert ledger.check().intact
-    assert migrate(home, other_url) == ("0002", "0002"), "a second time changes nothing"
+    assert migrate(home, other_url) == ("0003", "0003"), "a second time changes nothing"
+
+
+def test_a_result_that_an_officer_held_before_there_were_guards_can_be_published(world: World, other_url: str):
+    request = world.queued()
+    world.serve(fell=9.0)
+    older_ledger(world, other_url, "0002")
+    with_result_of_then = Database(other_url)
+    with with_result_of_then.writing() as session:
+        session.execute(text("UPDATE candidates SET result = replace(result, :new, '')"), {"new": '"guard":null,'})
+        (held,) = session.scalars(text("SELECT result FROM candidates"))
+    with_result_of_then.close()
+    assert "guard" not in held
+    migrate(world.ledger.home, other_url)
+    with Ledger.open(world.ledger.home, other_url, clock=world.clock) as ledger:
+        version = ledger.decide(request.id, True, "It is fine.", actor="oscar").version
+        assert version is not None
+        assert (version.number, version.guard) == (2, None)
+        assert ledger.check().intact
 
 
 def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypatch: pytest.MonkeyPatch):
     world.served()
-    first_ledger(world, other_url)
+    older_ledger(world, other_url, "0001")
 
     def killed(_: object) -> None:
         raise KeyboardInterrupt
@@ -138,7 +164,7 @@ def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypat
     with old.reading() as session:
         assert not inspect(session.connection()).has_table("remains")
     old.close()
-    assert migrate(world.ledger.home, other_url) == ("0001", "0002")
+    assert migrate(world.ledger.home, other_url) == ("0001", "0003")
 
 
 def test_a_newer_one_is_left_alone(ledger: Ledger, engine: Engine):

@@ -18,6 +18,7 @@ from sqlalchemy import Connection, create_engine, text
 
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
+from fedforget.federation.guard import Guard
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description
@@ -81,15 +82,16 @@ def begin_in_sqlite(home: Path, clock: Ticking, *, furnished: bool) -> None:
         (home / name).chmod(mode)
 
 
-def write_evidence_of(model: str, file: Path, *, forgotten: bool = True) -> Path:
-    """An evidence file that speaks of this model."""
+def write_evidence_of(model: str, file: Path, *, forgotten: bool = True, guard: str | None = None) -> Path:
+    """An evidence file that speaks of this model, under this guard."""
     readings = list(READINGS)
     if not forgotten:
         readings[0] = replace(READINGS[0], subject=Reading(60.0, 0.2))
+    held_to = {} if guard is None else {"guard": {"file": "guard.safetensors", "sha256": guard}}
     record = evidence_record(
         request={"requests": [], "samples": 12},
         run={"dataset": "digits"},
-        models={"subject": {"file": "model.safetensors", "sha256": model}},
+        models={"subject": {"file": "model.safetensors", "sha256": model, **held_to}},
         readings=readings,
         verdict=conclude(readings, with_oracle=True),
         pictures={},
@@ -136,13 +138,29 @@ class World:
         assert claim is not None
         return claim
 
-    def result(self, claim: Claim, *, forgotten: bool = True, fell: float | None = 0.5, **more: Any) -> Result:
+    def guard(self, bound: float = 1.0) -> str:
+        """A guard that is in the ledger's folder, as a worker would store it; its SHA-256."""
+        bounds = torch.full((3,), bound)
+        stored = self.ledger.store_guard(Guard({"w": bounds}, {"w": bounds + 1}))
+        assert stored is not None
+        return stored
+
+    def result(
+        self,
+        claim: Claim,
+        *,
+        forgotten: bool = True,
+        fell: float | None = 0.5,
+        guard: str | None = None,
+        **more: Any,
+    ) -> Result:
         """What a worker would have computed: the same bits whoever does it."""
         number = claim.parent.number + int(claim.requests[0].id[:6], 16)
         model = self.ledger.store_model({"w": torch.full((3,), float(number))})
-        evidence = write_evidence_of(model, self.ledger.home / f"{model[:12]}.json", forgotten=forgotten)
+        file = self.ledger.home / f"{model[:12]}.json"
+        evidence = write_evidence_of(model, file, forgotten=forgotten, guard=guard)
         after = None if fell is None else 90.0 - fell
-        return Result(model, "fedaf", "recommended", {"epochs": 1}, evidence, 90.0, after, **more)
+        return Result(model, "fedaf", "recommended", {"epochs": 1}, evidence, 90.0, after, guard=guard, **more)
 
     def serve(self, worker: str = "first", **how: Any) -> Finished:
         """Claim and finish the next thing."""

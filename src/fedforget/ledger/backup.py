@@ -1,4 +1,4 @@
-"""Backup and restore: one archive with every table as JSON lines and every model file, for both databases.
+"""Backup and restore: one archive with every table as JSON lines and every model file and guard, for both databases.
 
     manifest.json                  what is in it, with checksums; the schema's version; the head of the chain
     tables/NAME.jsonl              one line for a row
@@ -108,11 +108,11 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
 
 
 def _model_files(connection: Connection, tables: Mapping[str, TableClause]) -> dict[str, str]:
-    """The models that the rows name, under the home, with their SHA-256."""
+    """The models and guards that the rows name, under the home, with their SHA-256."""
     versions, candidates = tables["versions"], tables["candidates"]
-    hashes = set(connection.scalars(select(versions.c.sha256).where(versions.c.state != "destroyed")))
-    hashes |= set(connection.scalars(select(candidates.c.sha256)))
-    return {f"models/{sha256}.safetensors": sha256 for sha256 in hashes}
+    kept = select(versions.c.sha256, versions.c.guard).where(versions.c.state != "destroyed")
+    rows = [*connection.execute(kept), *connection.execute(select(candidates.c.sha256, candidates.c.guard))]
+    return {f"models/{sha256}.safetensors": sha256 for row in rows for sha256 in row if sha256 is not None}
 
 
 def _remains(connection: Connection, tables: Mapping[str, TableClause]) -> set[str]:

@@ -18,7 +18,7 @@ from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.keys import read_public
-from fedforget.ledger.schema import Certificate, Document, Event, Key, Remains, Request, Version
+from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Key, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionState
 
 PUBLISHED = ("version published", "rolled back")
@@ -31,6 +31,7 @@ def problems_of(session: Session, home: Path) -> Iterator[str]:
     yield from _documents(session)
     yield from _certificates(session)
     yield from _files(session, home)
+    yield from _guards(session, home)
 
 
 def _events(session: Session, *kinds: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
@@ -78,7 +79,7 @@ def _versions(session: Session) -> Iterator[str]:
     for row in session.scalars(select(Version).order_by(Version.federation, Version.number)):
         name = f"Version {row.number} of {row.federation}"
         body = said.pop((row.federation, row.number), {})
-        for column in ("sha256", "parent", "kind", "verdict", "evidence", "method"):
+        for column in ("sha256", "guard", "parent", "kind", "verdict", "evidence", "method"):
             if body.get(column) != getattr(row, column):
                 yield f"{name} is not the one that was published: its {column} is another."
         if ((row.federation, row.number) in gone) != (row.state == VersionState.DESTROYED):
@@ -134,6 +135,21 @@ def _files(session: Session, home: Path) -> Iterator[str]:
         path = home / row.path
         if row.destroyed is not None and path.exists() and _problem_of_file(path, row.sha256) is None:
             yield f"{row.path} was destroyed, but is there."
+
+
+def _guards(session: Session, home: Path) -> Iterator[str]:
+    """A guard outlives a version's weights where another version, or a waiting decision, has the same one."""
+    held = select(Version.guard).where(Version.state != VersionState.DESTROYED)
+    there = {sha256 for sha256 in session.scalars(held) if sha256 is not None}
+    wanted = there | set(session.scalars(select(Candidate.guard)))
+    gone = {body["guard"] for _, _, body in _events(session, "destroyed") if "guard" in body}
+    for sha256 in sorted(there | gone):
+        path = home / "models" / f"{sha256}.safetensors"
+        problem = _problem_of_file(path, sha256) if sha256 in there else None
+        if problem is not None:
+            yield f"The guard file {path.name} {problem}"
+        elif sha256 not in wanted and path.exists():
+            yield f"The guard file {path.name} was destroyed, but is there."
 
 
 def _problem_of_file(path: Path, sha256: str) -> str | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import select, update
+from sqlalchemy import select, tuple_, update
 from sqlalchemy.orm import Session
 
 from fedforget.files import sha256_of_file, writing
@@ -21,8 +21,8 @@ class Destruction(Versions):
     """Part of `book.Ledger`."""
 
     def destroy_superseded(self, *, actor: str = SYSTEM) -> list[Version]:
-        """Delete the weights of versions that were superseded longer ago than their federation keeps them, and what
-        remains beside them. Their hashes stay. Weights that a rollback made current again stay too."""
+        """Delete the weights of versions that were superseded longer ago than their federation keeps them, their
+        guards, and what remains beside them. Their hashes stay. Weights that a rollback made current again stay too."""
         return [version for row in self.federations() for version in self._destroy_in(row, actor)]
 
     def _destroy_in(self, federation: Federation, actor: str) -> list[Version]:
@@ -57,7 +57,9 @@ class Destruction(Versions):
         mine = (Remains.federation == version.federation, Remains.version == version.number)
         remains = list(session.scalars(select(Remains).where(*mine, Remains.destroyed.is_(None))))
         session.expunge_all()
-        files = [(self.model_path(version.sha256), version.sha256)]
+        guard = self._last_guard(session, version)
+        weights = [version.sha256] if guard is None else [version.sha256, guard]
+        files = [(self.model_path(sha256), sha256) for sha256 in weights]
         files += [(self.home / row.path, row.sha256) for row in remains]
         with writing():
             for path, sha256 in files:
@@ -72,5 +74,17 @@ class Destruction(Versions):
             "federation": version.federation, "version": version.number, "sha256": version.sha256,
             "remains": [{"kind": row.kind, "path": row.path, "sha256": row.sha256} for row in remains],
         }  # fmt: skip
-        self._append(session, actor, "destroyed", said)
+        self._append(session, actor, "destroyed", said if guard is None else {**said, "guard": guard})
         return changed
+
+    def _last_guard(self, session: Session, version: Version) -> str | None:
+        """The guard of a version, if no other one that is there, and no waiting decision, has the same."""
+        if version.guard is None:
+            return None
+        others = select(Version.guard).where(
+            Version.guard == version.guard,
+            Version.state != VersionState.DESTROYED,
+            tuple_(Version.federation, Version.number) != (version.federation, version.number),
+        )
+        waiting = select(Candidate.guard).where(Candidate.guard == version.guard)
+        return version.guard if session.scalar(others.union_all(waiting).limit(1)) is None else None

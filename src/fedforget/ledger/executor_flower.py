@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
+from fedforget.federation.guard import Guard
 from fedforget.jobs import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.ledger.executors import Watch
 from fedforget.ledger.federations import Description, describe_run
@@ -86,8 +87,8 @@ class FlowerPlace:
         return cls(values["connection"], here / home, here / values["run"], options, clients)
 
 
-def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
-    """What a Flower federation's clients hold, as far as the server may know, and its model."""
+def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
+    """What a Flower federation's clients hold, as far as the server may know, its model, and that model's guard."""
     place = FlowerPlace.read(file)
     if not place.clients:
         return describe_run(place.run)
@@ -104,14 +105,16 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), run.load_model()
+    description = Description(tuple(map(str, range(classes))), counts, names, samples, shape)
+    return description, run.load_model(), run.load_guard(run.trunk)
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:
     """Make a Flower federation one that requests can be about; `file` describes it."""
-    description, model = describe_flower(file)
+    description, model, guard = describe_flower(file)
     run_config(Run(FlowerPlace.read(file).run).config)
-    return ledger.register_federation(name, "flower", str(file.resolve()), description, model, actor=actor, **settings)
+    place = str(file.resolve())
+    return ledger.register_federation(name, "flower", place, description, model, guard, actor=actor, **settings)
 
 
 def run_config(config: RunConfig) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from fedforget.audit.examine import check_level
 from fedforget.data.features import check_feature
 from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
 from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
@@ -86,16 +87,11 @@ class Description:
             )
 
 
-NO_GUARD = "a ledger's versions carry none, so nothing would hold later rounds"
-
-
-def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
-    """What a trained run folder's clients hold, and its model."""
+def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
+    """What a trained run folder's clients hold, its model, and what later rounds of it are held to."""
     run = Run(Path(folder))
     if not run.finished:
         raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
-    if run.trunk.guard is not None:
-        raise InputError(f"{folder} holds its rounds to a guard, and {NO_GUARD}; register a run without one.")
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset)
     counts = {}
@@ -103,7 +99,7 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
     classes = tuple(str(name) for name in dataset.classes)
-    return Description(classes, counts, shape=dataset.shape), run.load_model()
+    return Description(classes, counts, shape=dataset.shape), run.load_model(), run.load_guard(run.trunk)
 
 
 class Settings(TypedDict, total=False):
@@ -134,21 +130,24 @@ class Federations(ModelFiles, Core):
         place: str,
         description: Description,
         model: Mapping[str, Tensor],
+        guard: Guard | None = None,
         *,
         actor: str = SYSTEM,
         **settings: Unpack[Settings],
     ) -> Federation:
-        """A new federation, with `model` as its version 1."""
+        """A new federation, with `model` as its version 1, and its `guard`, if it has forgotten something under one."""
         check_federation_name(name)
         if kind not in ("local", "flower"):
             raise InputError(f"A federation is local or flower, not '{kind}'.")
         if not place or not place.isprintable() or not description.counts or not description.classes:
             raise InputError("A federation needs a place, at least one client and at least one class.")
         values = _checked({**DEFAULTS, **settings})
-        sha256, now = self.store_model(model), self.clock()
+        if guard is not None:
+            guard.check(model)
+        sha256, held_to, now = self.store_model(model), self.store_guard(guard), self.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
         version = {
-            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST,
+            "federation": name, "number": 1, "sha256": sha256, "guard": held_to, "kind": VersionKind.FIRST,
             "state": VersionState.CURRENT, "published": now,
         }  # fmt: skip
         try:
@@ -157,16 +156,16 @@ class Federations(ModelFiles, Core):
                 session.execute(insert(Version).values(version))
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 self._append(session, actor, "federation registered", said)
-                self._append(session, actor, "version published", _first(name, sha256))
+                self._append(session, actor, "version published", _first(name, sha256, held_to))
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
 
     def register_run(self, name: str, folder: Path, *, actor: str = SYSTEM, **settings: Unpack[Settings]) -> Federation:
         """A trained run folder as a federation in this process."""
-        description, model = describe_run(folder)
+        description, model, guard = describe_run(folder)
         place = str(Path(folder).resolve())
-        return self.register_federation(name, "local", place, description, model, actor=actor, **settings)
+        return self.register_federation(name, "local", place, description, model, guard, actor=actor, **settings)
 
     def federations(self) -> list[Federation]:
         with self.database.reading() as session:
@@ -205,15 +204,14 @@ class Federations(ModelFiles, Core):
             return federation
 
 
-def _first(federation: str, sha256: str) -> dict[str, Any]:
-    return {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+def _first(federation: str, sha256: str, guard: str | None) -> dict[str, Any]:
+    said = {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+    return said if guard is None else {**said, "guard": guard}
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
-    preset, settings = method_settings(values["method"], values["preset"], **values["settings"])
-    if getattr(settings, "held", 0.0):
-        raise InputError(f"The setting 'held' leaves a guard, and {NO_GUARD}; leave it at 0.")
+    preset, _ = method_settings(values["method"], values["preset"], **values["settings"])
     check_level(values["audit_level"])
     limit = values["accuracy_limit"]
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:

@@ -1,4 +1,4 @@
-"""Model files: safetensors under the SHA-256 of their bytes, in <home>/models.
+"""Model files, and guards beside them: safetensors under the SHA-256 of their bytes, in <home>/models.
 
 A file is whole on the disk before any row names it. One that no row names is left over from a worker that died, and is
 swept after a while."""
@@ -16,6 +16,7 @@ from sqlalchemy import select
 from torch import Tensor
 
 from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
 from fedforget.files import sha256_of_file, write_bytes, writing
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.schema import Candidate, Version
@@ -50,25 +51,41 @@ class ModelFiles(Core):
             sync_folder(self.models)
         return sha256
 
+    def store_guard(self, guard: Guard | None) -> str | None:
+        """Write a guard's file, if there is a guard; its SHA-256."""
+        return None if guard is None else self.store_model(guard.to_state())
+
     def load_model(self, sha256: str) -> State:
         """The model of this hash; one that was changed is refused."""
         return load_model(self.model_path(sha256), sha256)
 
+    def load_guard(self, sha256: str | None) -> Guard | None:
+        """The guard of a version: who goes on training its model holds the rounds to it."""
+        return None if sha256 is None else Guard.from_state(self.load_model(sha256))
+
     def check_model(self, sha256: str) -> None:
+        self._check_file("model", sha256)
+
+    def check_guard(self, sha256: str | None) -> None:
+        if sha256 is not None:
+            self._check_file("guard", sha256)
+
+    def _check_file(self, what: str, sha256: str) -> None:
         path = self.model_path(sha256)
         if not path.exists():
-            raise InputError(f"The model file {path.name} is missing; restore it from a backup.")
+            raise InputError(f"The {what} file {path.name} is missing; restore it from a backup.")
         if sha256_of_file(path) != sha256:
-            raise InputError(f"The model file {path.name} was changed: its SHA-256 is another.")
+            raise InputError(f"The {what} file {path.name} was changed: its SHA-256 is another.")
 
     def sweep_models(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
-        """Delete model files that no version and no waiting decision names, and write it down; their hashes. Young ones
-        stay: a worker may be about to publish them."""
+        """Delete models and guards that no version and no waiting decision names, and write it down; their hashes.
+        Young ones stay: a worker may be about to publish them."""
         limit = self.clock() - older_than
         old = [path for path in self.models.glob("*") if _is_old(path, limit)]
         with self.database.reading() as session:
-            named = set(session.scalars(select(Version.sha256).where(Version.state != VersionState.DESTROYED)))
-            named |= set(session.scalars(select(Candidate.sha256)))
+            kept = Version.state != VersionState.DESTROYED
+            named = {hash for row in session.execute(select(Version.sha256, Version.guard).where(kept)) for hash in row}
+            named |= {hash for row in session.execute(select(Candidate.sha256, Candidate.guard)) for hash in row}
         gone = []
         for path in old:
             if path.stem not in named and _is_old(path, limit):

@@ -32,6 +32,8 @@ class Result:
     report: Path | None = None
     """An HTML file."""
     cost: Mapping[str, Any] = field(default_factory=dict)
+    guard: str | None = None
+    """The SHA-256 that `Ledger.store_guard` gave: what later rounds of the model are held to."""
     remains: tuple[tuple[str, str], ...] = ()
     """(kind, path under the home) of files that hold what the version before holds: destroyed with it."""
 
@@ -73,21 +75,25 @@ class CheckedResult:
 
 
 def check_result(result: Result, home: Path) -> CheckedResult:
-    """Read a result's files: the evidence is whole, its verdict follows, and it speaks of this very model."""
+    """Read a result's files: the evidence is whole, its verdict follows, and it speaks of this very model, under this
+    very guard."""
     record = read_evidence(result.evidence)
     try:
-        about = record["models"]["subject"]["sha256"]
-    except (KeyError, TypeError):
-        about = None
+        subject = record["models"]["subject"]
+        about, under = subject["sha256"], (subject.get("guard") or {}).get("sha256")
+    except (KeyError, TypeError, AttributeError):
+        about, under = None, None
     if about != result.model:
         raise InputError(f"{result.evidence} speaks of another model than the one to publish.")
+    if under != result.guard:
+        raise InputError(f"{result.evidence} was measured under another guard than the one to publish.")
     evidence = result.evidence.read_text()
     report = None if result.report is None else result.report.read_text()
     documents = {sha256_of(evidence): ("evidence", evidence)}
     if report is not None:
         documents[sha256_of(report)] = ("report", report)
     values = {
-        "method": result.method, "preset": result.preset, "settings": dict(result.settings),
+        "guard": result.guard, "method": result.method, "preset": result.preset, "settings": dict(result.settings),
         "verdict": record["verdict"]["word"], "accuracy_before": _finite(result.accuracy_before),
         "accuracy_after": _finite(result.accuracy_after), "cost": dict(result.cost), "evidence": sha256_of(evidence),
         "report": None if report is None else sha256_of(report),

@@ -158,12 +158,15 @@ class Document(Base):
 
 
 class Version(Base):
-    """A model of a federation. `sha256` names its file, and stays when the file is destroyed."""
+    """A model of a federation. `sha256` names its file, and stays when the file is destroyed; so does `guard`."""
 
     __tablename__ = "versions"
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
+    guard: Mapped[str | None] = mapped_column(String(64))
+    """What its later rounds and requests are held to (`federation.guard`), as the SHA-256 of a file beside the model's;
+    None: nothing."""
     parent: Mapped[int | None] = mapped_column()
     kind: Mapped[str] = mapped_column(String(16))
     state: Mapped[str] = mapped_column(String(16))
@@ -194,8 +197,8 @@ class Version(Base):
 
     def to_json(self) -> dict[str, Any]:
         names = (
-            "federation", "number", "sha256", "parent", "kind", "state", "restores", "method", "preset", "settings",
-            "verdict", "accuracy_before", "accuracy_after", "cost", "evidence", "report",
+            "federation", "number", "sha256", "guard", "parent", "kind", "state", "restores", "method", "preset",
+            "settings", "verdict", "accuracy_before", "accuracy_after", "cost", "evidence", "report",
         )  # fmt: skip
         times = ("published", "superseded", "destroyed")
         return {name: getattr(self, name) for name in names} | {name: _time(getattr(self, name)) for name in times}
@@ -282,6 +285,7 @@ class Candidate(Base):
     parent: Mapped[int] = mapped_column()
     """The version it was made from."""
     sha256: Mapped[str] = mapped_column(String(64))
+    guard: Mapped[str | None] = mapped_column(String(64))
     result: Mapped[dict[str, Any]] = mapped_column(Json)
     made: Mapped[datetime] = mapped_column(Moment)
 

@@ -66,6 +66,7 @@ class Versions(Federations, Keys, Work):
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self.home)
         self.check_model(result.model)
+        self.check_guard(result.guard)
         actor = f"worker/{claim.worker}"
         with self.database.writing() as session:
             requests = self._claimed(session, claim, RequestState.AUDITING)
@@ -85,7 +86,7 @@ class Versions(Federations, Keys, Work):
         self._keep_documents(session, result)
         values = {
             "claim": claim.id, "federation": claim.federation.name, "parent": claim.parent.number,
-            "sha256": result.model, "result": result.to_json(), "made": self.clock(),
+            "sha256": result.model, "guard": result.values["guard"], "result": result.to_json(), "made": self.clock(),
         }  # fmt: skip
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
@@ -122,6 +123,7 @@ class Versions(Federations, Keys, Work):
             self._interrupt(session, name, actor, "an officer published another version")
             checked = CheckedResult.from_json(candidate.result)
             self.check_model(checked.model)
+            self.check_guard(checked.values.get("guard"))  # one that was held before there were guards has none
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             version, done = self._publish(session, name, requests, checked, actor, private, decision)
             return Finished(tuple(done), version)
@@ -205,8 +207,9 @@ class Versions(Federations, Keys, Work):
         return found
 
     def rollback(self, federation: str, to: int, reason: str, *, actor: str) -> Version:
-        """Make an older version's weights current again, as a new version. Requests that were served since then are not
-        any more: they fail, with this reason, their certificates are withdrawn, and a person queues them again."""
+        """Make an older version's weights current again, and their guard, as a new version. Requests that were served
+        since then are not any more: they fail, with this reason, their certificates are withdrawn, and a person queues
+        them again."""
         reason = check_reason(reason)
         with self.database.writing() as session:
             self._lock_federation(session, federation)
@@ -216,9 +219,10 @@ class Versions(Federations, Keys, Work):
             if target.state == VersionState.DESTROYED:
                 raise ConflictError(f"The weights of version {to} were destroyed; it cannot come back.")
             self.check_model(target.sha256)
+            self.check_guard(target.guard)
             undone = self._undone(session, federation, target)
             self._interrupt(session, federation, actor, "the model was rolled back")
-            values = {"sha256": target.sha256, "kind": VersionKind.ROLLBACK, "restores": target.number}
+            values = {"sha256": target.sha256, "guard": target.guard, "kind": VersionKind.ROLLBACK, "restores": to}
             version = self._new_version(session, before, values)
             session.execute(
                 update(Certificate)
@@ -258,7 +262,8 @@ class Versions(Federations, Keys, Work):
 
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
-    return {"version": version.number, **{name: getattr(version, name) for name in names}}
+    held_to = {} if version.guard is None else {"guard": version.guard}
+    return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to}
 
 
 def _current(session: Session, federation: str) -> Version:

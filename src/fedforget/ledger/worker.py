@@ -144,6 +144,7 @@ class Worker:
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
         self.ledger.check_model(parent.sha256)
+        self.ledger.check_guard(parent.guard)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.served(federation.name)))
         return Job(
@@ -158,10 +159,14 @@ class Worker:
             settings=federation.settings,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
+            guard=None if parent.guard is None else str(self.ledger.model_path(parent.guard).resolve()),
+            guard_sha256=parent.guard,
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Result:
-        model = self.ledger.store_model_bytes((folder / outcome.model).read_bytes())
+        model, guard = self.ledger.store_model_bytes((folder / outcome.model).read_bytes()), None
+        if outcome.guard is not None:
+            guard = self.ledger.store_model_bytes((folder / outcome.guard).read_bytes())
         return Result(
             model=model,
             method=outcome.method,
@@ -172,6 +177,7 @@ class Worker:
             accuracy_after=outcome.accuracy_after,
             report=folder / outcome.report,
             cost=outcome.cost,
+            guard=guard,
             remains=remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
         )
 

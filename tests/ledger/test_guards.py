@@ -1,0 +1,238 @@
+"""What later rounds may not undo is part of a version: from registration to destruction, in rows, files and trail."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from ledger_worlds import DESCRIPTION, World
+
+from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
+from fedforget.ledger.errors import ConflictError
+
+AT_ONCE = timedelta(0)
+
+
+def bodies(world: World, *kinds: str) -> list[dict[str, Any]]:
+    """What events of these kinds say, oldest first."""
+    return [json.loads(event.body) for event in world.ledger.events(kinds=kinds, after=0, limit=500)]
+
+
+def guards(world: World) -> list[str | None]:
+    return [version.guard for version in world.ledger.versions("digits")]
+
+
+def serve(world: World, bound: float | None, **how: Any) -> str | None:
+    """One more version, which is held to this bound; the SHA-256 of its guard."""
+    guard = None if bound is None else world.guard(bound)
+    world.queued()
+    world.serve(guard=guard, **how)
+    return guard
+
+
+def grow_old(world: World, guard: str) -> None:
+    """Make the clock later than the file, so that it is old enough to be swept."""
+    written = world.ledger.model_path(guard).stat().st_mtime
+    world.clock.now = max(world.clock.now, world.clock.now.fromtimestamp(written, world.clock.now.tzinfo))
+
+
+def test_row_and_trail_name_it(world: World):
+    guard = serve(world, 1.0)
+    version = world.ledger.current_version("digits")
+    assert version.guard == guard == version.to_json()["guard"]
+    kept = world.ledger.load_guard(version.guard)
+    assert kept is not None
+    assert kept.lower["w"].tolist() == [1.0] * 3
+    assert kept.upper["w"].tolist() == [2.0] * 3
+    assert [body.get("guard") for body in bodies(world, "version published")] == [None, guard]
+    assert world.ledger.check().intact
+
+
+def test_without_a_guard_the_trail_is_as_it_was_before_there_were_any(world: World):
+    """Not even an entry that is null: the same story has the same hashes."""
+    world.served()
+    world.ledger.rollback("digits", 1, "broken", actor="oscar")
+    world.clock.go_on(days=31)
+    world.ledger.destroy_superseded()
+    first, forgotten = bodies(world, "version published")
+    assert {*first} == {"federation", "version", "sha256", "parent", "kind"}
+    said = {"version", "federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict"}
+    assert {*forgotten} == said | {"requests"}
+    assert {*bodies(world, "rolled back")[0]} == said | {"restores", "reason", "undone"}
+    assert {*bodies(world, "destroyed")[0]} == {"federation", "version", "sha256", "remains"}
+    assert guards(world) == [None, None, None]
+
+
+def test_it_is_registered_with_the_model_and_must_fit_it(world: World):
+    model, bounds = {"w": torch.zeros(3)}, torch.zeros(3)
+    guard = Guard({"w": bounds}, {"w": bounds + 1})
+    for other in ({"v": bounds}, {"w": torch.zeros(4)}):
+        with pytest.raises(InputError, match="The guard is of another network"):
+            world.ledger.register_federation("held", "local", "/x", DESCRIPTION, model, Guard(other, other))
+    assert len(world.ledger.federations()) == 1
+    world.ledger.register_federation("held", "local", "/x", DESCRIPTION, model, guard)
+    version = world.ledger.current_version("held")
+    assert version.guard is not None
+    assert bodies(world, "version published")[-1]["guard"] == version.guard
+    world.ledger.check_guard(version.guard)
+    assert world.ledger.check().intact
+
+
+@pytest.mark.parametrize("measured", [None, 1.0, 2.0])
+def test_evidence_that_was_measured_under_another_guard_is_refused(world: World, measured: float | None):
+    world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim, guard=None if measured is None else world.guard(measured))
+    other = world.guard(3.0) if measured != 1.0 else None
+    with pytest.raises(InputError, match="was measured under another guard than the one to publish"):
+        world.ledger.finish(claim, replace(result, guard=other))
+    assert world.ledger.finish(claim, result).version is not None
+
+
+@pytest.mark.parametrize(("damage", "words"), [("change", "was changed"), ("delete", "is missing; restore it")])
+def test_a_guard_that_is_not_whole_is_neither_published_nor_brought_back(world: World, damage: str, words: str):
+    def break_it(guard: str) -> None:
+        path = world.ledger.model_path(guard)
+        path.write_bytes(path.read_bytes()[:-1] + b"x") if damage == "change" else path.unlink()
+
+    whole = f"The guard file {world.guard()}.safetensors {words}"
+    request = world.queued()
+    claim = world.claim()
+    world.ledger.start_audit(claim)
+    result = world.result(claim, fell=9.0, guard=world.guard())
+    break_it(world.guard())
+    with pytest.raises(InputError, match=whole):
+        world.ledger.finish(claim, result)
+    world.guard()
+    world.ledger.finish(claim, result)
+    break_it(world.guard())
+    with pytest.raises(InputError, match=whole):
+        world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    world.guard()
+    world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    serve(world, None)
+    break_it(world.guard())
+    with pytest.raises(InputError, match=whole):
+        world.ledger.rollback("digits", 2, "broken", actor="oscar")
+    assert guards(world) == [None, world.guard(), None]
+
+
+def test_an_officer_publishes_it_or_it_is_swept(world: World):
+    request = world.queued()
+    guard = world.guard()
+    world.serve(fell=9.0, guard=guard)
+    grow_old(world, guard)
+    assert world.ledger.sweep_models(AT_ONCE) == [], "it waits for the officer"
+    world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    assert guards(world) == [None, guard]
+    assert bodies(world, "version published")[-1]["guard"] == guard
+    assert world.ledger.sweep_models(AT_ONCE) == []
+
+    request = world.queued()
+    other = world.guard(5.0)
+    world.serve(fell=9.0, guard=other)
+    world.ledger.decide(request.id, False, "It is not.", actor="oscar")
+    grow_old(world, other)
+    assert other in world.ledger.sweep_models(AT_ONCE)
+    assert guard not in world.ledger.sweep_models(AT_ONCE)
+    assert not world.ledger.model_path(other).exists()
+    assert world.ledger.check().intact
+
+
+def test_a_rollback_brings_back_the_guard_of_the_version_that_it_restores(world: World):
+    first, second = serve(world, 1.0), serve(world, 2.0)
+    assert world.ledger.rollback("digits", 2, "broken", actor="oscar").guard == first
+    assert world.ledger.rollback("digits", 3, "no, the other one", actor="oscar").guard == second
+    assert world.ledger.rollback("digits", 1, "none of them", actor="oscar").guard is None
+    assert world.ledger.rollback("digits", 4, "the first", actor="oscar").guard == first
+    assert [body.get("guard") for body in bodies(world, "rolled back")] == [first, second, None, first]
+    assert world.ledger.check().intact
+
+
+def test_it_is_destroyed_with_the_last_version_that_has_it(world: World):
+    """A request that finds nothing left to forget publishes the guard of the version before."""
+    ledger, guard = world.ledger, serve(world, 1.0)
+    assert guard is not None
+    world.clock.go_on(days=20)
+    serve(world, 1.0)
+    world.clock.go_on(days=20)
+    serve(world, 2.0)
+    assert [version.number for version in ledger.destroy_superseded()] == [1]
+    world.clock.go_on(days=20)
+    assert [version.number for version in ledger.destroy_superseded()] == [2]
+    assert not ledger.model_path(ledger.version("digits", 2).sha256).exists()
+    assert ledger.model_path(guard).exists(), "version 3 has the same"
+    assert ledger.check().intact
+    world.clock.go_on(days=20)
+    assert [version.number for version in ledger.destroy_superseded()] == [3]
+    assert not ledger.model_path(guard).exists()
+    assert guards(world) == [None, guard, guard, world.guard(2.0)], "the hashes stay"
+    assert [body.get("guard") for body in bodies(world, "destroyed")] == [None, None, guard]
+    assert ledger.check().intact
+    with pytest.raises(ConflictError, match="were destroyed"):
+        ledger.rollback("digits", 3, "x", actor="oscar")
+
+
+def test_several_at_once_take_it_with_them(world: World):
+    guard = serve(world, 1.0)
+    assert guard is not None
+    serve(world, 1.0)
+    serve(world, None)
+    world.clock.go_on(days=31)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [1, 2, 3]
+    assert not world.ledger.model_path(guard).exists()
+    assert world.ledger.check().intact
+
+
+def test_another_federation_may_have_the_same(world: World):
+    guard = serve(world, 1.0)
+    assert guard is not None
+    world.register("other")
+    world.queued(federation="other")
+    world.serve(guard=guard)
+    serve(world, None)
+    world.clock.go_on(days=31)
+    world.ledger.destroy_superseded()
+    assert world.ledger.version("digits", 2).state == "destroyed"
+    assert world.ledger.model_path(guard).exists()
+    assert world.ledger.check().intact
+
+
+def test_what_an_officer_may_still_publish_keeps_its_guard(world: World):
+    """Its version is gone by then, and the decision is still to come."""
+    ledger, guard = world.ledger, serve(world, 1.0)
+    assert guard is not None
+    request = world.queued()
+    world.serve(fell=9.0, guard=guard)
+    ledger.rollback("digits", 1, "broken", actor="oscar")
+    world.clock.go_on(days=31)
+    assert [version.number for version in ledger.destroy_superseded()] == [2]
+    assert ledger.model_path(guard).exists()
+    assert ledger.check().intact
+    ledger.decide(request.id, False, "It is not.", actor="oscar")
+    assert ledger.check().intact, "nobody has said that it was destroyed"
+    grow_old(world, guard)
+    assert guard in ledger.sweep_models(AT_ONCE)
+    assert ledger.check().intact
+
+
+def test_one_that_was_destroyed_may_be_made_again(world: World):
+    """The same request, tried again, ends in the same bits."""
+    guard = serve(world, 1.0)
+    assert guard is not None
+    serve(world, None)
+    world.clock.go_on(days=31)
+    world.ledger.destroy_superseded()
+    assert bodies(world, "destroyed")[-1]["guard"] == guard
+    request = world.queued()
+    world.serve(fell=9.0, guard=world.guard(1.0))
+    assert world.ledger.check().intact, "it waits for the officer"
+    world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    assert world.ledger.current_version("digits").guard == guard
+    assert world.ledger.check().intact
