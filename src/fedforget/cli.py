@@ -57,8 +57,9 @@ for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", k
 
 
 def main(name: str | None = None) -> None:
-    """Entry point: an error is one sentence on standard error and exit code 2, an interruption is exit code 130. `name`:
-    what the command is called, where that is not the name of the program."""
+    """Entry point: an error is one sentence on standard error and exit code 2, an interruption is exit code 130.
+
+    `name`: what the command is called, where that is not the name of the program."""
     try:
         app(prog_name=name)
     except FedForgetError as error:
