@@ -52,9 +52,11 @@ def verify(
 
 def _in_words(record: Mapping[str, Any]) -> list[str]:
     subject = record["models"]["subject"]
+    guard = ["The guard is the one that later rounds were held to when they were measured."]
     return [
         f"The file is as it was written ({record['created']}, fedforget {record['fedforget']}).",
         f"The model is the one that was examined ({subject['method']}, {subject['preset']}).",
+        *(guard if subject.get("guard") is not None else []),
         f"The verdict follows from the readings: {verdict_line(record['verdict'])}",
     ]
 
@@ -100,6 +102,8 @@ def _certificate(
         told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
         lines.append(f"The {name}: {told}.")
     lines += record["measured"]["verdict"].get("notes", [])
+    if "guard" in after:
+        lines.append(f"It holds where later rounds are held to the guard {after['guard']}.")
     if record["decision"] is not None:
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     checked = {"evidence": evidence is not None, "model": model is not None}

@@ -224,6 +224,29 @@ CHANGES = {
 }  # fmt: skip
 
 
+def test_an_archive_from_before_there_were_guards(world: World, new_url: str | None, tmp_path: Path):
+    """With a version and a result that waits for an officer, of the schema 0002."""
+    world.served()
+    request = world.queued()
+    world.serve(fell=9.0)
+    backup(world.ledger, tmp_path / "b")
+
+    def of_then(files: dict[str, bytes]) -> None:
+        for name in ("tables/versions.jsonl", "tables/candidates.jsonl"):
+            rows = [json.loads(line) for line in files[name].splitlines()]
+            assert all(row.pop("guard") is None for row in rows)
+            files[name] = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        files["manifest.json"] = files["manifest.json"].replace(b'"revision": "0003"', b'"revision": "0002"')
+        assert b'"0002"' in files["manifest.json"]
+
+    archive = edited(tmp_path / "b", of_then)
+    with restore(archive, tmp_path / "new", new_url, clock=world.clock) as ledger:
+        assert [version.guard for version in ledger.versions("digits")] == [None, None]
+        assert ledger.check().intact
+        assert ledger.database.revision() == "0003"
+        assert ledger.request(request.id).state == "deciding"
+
+
 @pytest.mark.daily(4)
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("honest", [True, False])

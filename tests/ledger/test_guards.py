@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import torch
 from ledger_worlds import DESCRIPTION, World
+from sqlalchemy import text
 
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
+from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.errors import ConflictError
+from fedforget.ledger.keys import read_public
 
 AT_ONCE = timedelta(0)
 
@@ -132,6 +135,8 @@ def test_an_officer_publishes_it_or_it_is_swept(world: World):
     world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
     assert guards(world) == [None, guard]
     assert bodies(world, "version published")[-1]["guard"] == guard
+    assert bodies(world, "deciding")[-1]["guard"] == guard
+    assert bodies(world, "done")[-1]["guard"] == guard
     assert world.ledger.sweep_models(AT_ONCE) == []
 
     request = world.queued()
@@ -139,10 +144,35 @@ def test_an_officer_publishes_it_or_it_is_swept(world: World):
     world.serve(fell=9.0, guard=other)
     world.ledger.decide(request.id, False, "It is not.", actor="oscar")
     grow_old(world, other)
-    assert other in world.ledger.sweep_models(AT_ONCE)
-    assert guard not in world.ledger.sweep_models(AT_ONCE)
+    swept = world.ledger.sweep_models(AT_ONCE)
+    assert other in swept
+    assert guard not in swept
     assert not world.ledger.model_path(other).exists()
     assert world.ledger.check().intact
+
+
+def test_a_result_that_waits_cannot_lose_its_guard(world: World):
+    request = world.queued()
+    guard = world.guard()
+    world.serve(fell=9.0, guard=guard)
+    with world.ledger.database.writing() as session:
+        held = session.scalars(text("SELECT result FROM candidates")).one()
+        assert f'"{guard}"' in held
+        session.execute(text("UPDATE candidates SET result = replace(result, :old, 'null')"), {"old": f'"{guard}"'})
+    with pytest.raises(InputError, match="its evidence was measured under another guard"):
+        world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
+    assert world.ledger.request(request.id).state == "deciding"
+    assert guards(world) == [None]
+
+
+def test_a_certificate_names_the_guard_that_its_verdict_holds_under(world: World):
+    guard = serve(world, 1.0)
+    found = [world.ledger.certificate_of(event.request or "") for event in world.ledger.events(kinds=["done"], after=0)]
+    assert found[-1] is not None
+    keys = [read_public(key.public) for key in world.ledger.public_keys()]
+    record = verify_certificate(found[-1].content.encode(), keys)
+    assert record["after"]["guard"] == guard
+    assert record["trail"][-1]["body"]["guard"] == guard
 
 
 def test_a_rollback_brings_back_the_guard_of_the_version_that_it_restores(world: World):

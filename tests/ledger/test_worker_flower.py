@@ -69,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         flwr_run(flower, {**CONFIG, "out": str(folder / "trained")})
         office = Office(ledger, folder / "trained")
         place = write_place(folder / "place.toml")
-        settings = {"method": "fedaf-c", "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
+        settings = {"preset": "guarded", "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
         register_flower(ledger, "sites", place, actor="oscar", **settings)
         yield Site(office, flower, folder)
 
@@ -90,8 +90,13 @@ def test_from_the_queue_to_the_certificate(site: Site):
     settings = AppSettings.read(CONFIG)
     federation = settings.run.build_federation(settings.run.load_dataset())
     before = Run(site.folder / "trained").load_model()
-    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf-c").state
-    assert digest(ledger.load_model(ledger.current_version("sites").sha256)) == digest(expected), "the same bits"
+    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", "guarded")
+    version = ledger.current_version("sites")
+    guard = ledger.load_guard(version.guard)
+    assert digest(ledger.load_model(version.sha256)) == digest(expected.state), "the same bits"
+    assert guard is not None
+    assert expected.guard is not None
+    assert digest(guard.to_state()) == digest(expected.guard.to_state())
     assert site.withdrawn(0) == [FIRST.to_json()]
     assert ledger.progress([id])[id].fraction >= 0.2
     assert ledger.report_of(id) is not None
@@ -104,6 +109,7 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
     """kill -9 while Flower works: the next worker waits for the same run, and there is one new version."""
     office, ledger = site.office, site.office.ledger
     before, versions = site.runs(), len(ledger.versions("sites"))
+    earlier = ledger.load_guard(ledger.current_version("sites").guard)
     ids = [office.queue(SECOND, "sites"), office.queue(FIRST, "sites")]
     killed = WorkerProcess(ledger.home, ledger.database.url, "killed", "--lease", "2", log=tmp_path / "log")
     deadline = time.monotonic() + 120
@@ -115,6 +121,9 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
     assert Worker(ledger, "heir", lease_seconds=5.0).run(once=True) == 2, site.flower.logs()
     assert office.states(ids) == ["done", "done"]
     assert len(ledger.versions("sites")) == versions + 1
+    guard = ledger.load_guard(ledger.current_version("sites").guard)
+    assert guard is not None
+    assert guard.count > (0 if earlier is None else earlier.count), "what the one before held, and more"
     assert site.runs() == before + 1
     assert {"worker/killed", "worker/heir"} <= {event.actor for event in ledger.events(request=ids[0], limit=100)}
     assert site.withdrawn(1) == [SECOND.to_json()]

@@ -98,6 +98,7 @@ def test_a_request_leaves_its_guard_and_the_next_one_begins_with_it(office: Offi
     assert two.guard is not None
     said_of_it = CliRunner().invoke(app, [*words, str(ledger.model_path(three.guard))], catch_exceptions=False)
     assert "The model is the one that was examined" in said_of_it.stdout
+    assert "The guard is the one that later rounds were held to" in said_of_it.stdout
     with pytest.raises(InputError, match="is not the guard under which"):
         verify_evidence(file, ledger.model_path(three.sha256), ledger.model_path(two.guard))
     with pytest.raises(InputError, match=r"is not there; name it with --guard\.$"):

@@ -77,7 +77,7 @@ def make_certificate(
             "due": to_text(request.due),
         },
         "before": {"version": before.number, "sha256": before.sha256},
-        "after": {"version": after.number, "sha256": after.sha256},
+        "after": {"version": after.number, "sha256": after.sha256, **after.held_to},
         "method": {"name": after.method, "preset": after.preset, "settings": after.settings},
         "evidence": {"sha256": after.evidence, "level": level},
         "measured": {
@@ -159,8 +159,10 @@ def _problem_of_trail(record: Mapping[str, Any]) -> str | None:
         "parent_sha256": record["before"]["sha256"],
         "evidence": record["evidence"]["sha256"],
         "verdict": record["measured"]["verdict"]["word"],
+        "guard": record["after"].get("guard"),
     }
-    if last["kind"] != RequestState.DONE or any(last["body"][name] != value for name, value in served.items()):
+    told = {"guard": None, **last["body"]}
+    if last["kind"] != RequestState.DONE or any(told[name] != value for name, value in served.items()):
         return "its trail does not end with this result."
     from_text(record["issued"])
     return None

@@ -79,13 +79,12 @@ def check_result(result: Result, home: Path) -> CheckedResult:
     very guard."""
     record = read_evidence(result.evidence)
     try:
-        subject = record["models"]["subject"]
-        about, under = subject["sha256"], (subject.get("guard") or {}).get("sha256")
+        about, guard = record["models"]["subject"]["sha256"], guard_of(record)
     except (KeyError, TypeError, AttributeError):
-        about, under = None, None
+        about, guard = None, None
     if about != result.model:
         raise InputError(f"{result.evidence} speaks of another model than the one to publish.")
-    if under != result.guard:
+    if guard != result.guard:
         raise InputError(f"{result.evidence} was measured under another guard than the one to publish.")
     evidence = result.evidence.read_text()
     report = None if result.report is None else result.report.read_text()
@@ -112,6 +111,12 @@ def check_result(result: Result, home: Path) -> CheckedResult:
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
     remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in result.remains)
     return CheckedResult(result.model, values, record["level"], verdict, remains, documents)
+
+
+def guard_of(evidence: Mapping[str, Any]) -> str | None:
+    """The SHA-256 of the guard that an evidence was measured under, if there was one."""
+    guard = evidence["models"]["subject"].get("guard")
+    return None if guard is None else str(guard["sha256"])
 
 
 def _finite(value: float | None) -> float | None:

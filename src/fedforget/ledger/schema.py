@@ -195,6 +195,12 @@ class Version(Base):
         ),
     )  # fmt: skip
 
+    @property
+    def held_to(self) -> dict[str, str]:
+        """The guard for what is written down of a version, where there is one: what was measured of later rounds holds
+        under it alone. Without one nothing is said, as in what was hashed before there were guards."""
+        return {} if self.guard is None else {"guard": self.guard}
+
     def to_json(self) -> dict[str, Any]:
         names = (
             "federation", "number", "sha256", "guard", "parent", "kind", "state", "restores", "method", "preset",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,14 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from fedforget.errors import InputError
 from fedforget.ledger.certificate import make_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.keys import Keys, key_id
-from fedforget.ledger.results import CheckedResult, Result, check_result
+from fedforget.ledger.results import CheckedResult, Result, check_result, guard_of
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Federation, Remains, Request, Version
 from fedforget.ledger.states import AT_WORK, RequestState, VersionKind, VersionState
 from fedforget.ledger.work import Claim, Work
@@ -91,6 +93,7 @@ class Versions(Federations, Keys, Work):
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
+        said |= {"guard": result.values["guard"]} if result.values["guard"] is not None else {}
         actor = f"worker/{claim.worker}"
         return self._move(session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers)
 
@@ -123,7 +126,10 @@ class Versions(Federations, Keys, Work):
             self._interrupt(session, name, actor, "an officer published another version")
             checked = CheckedResult.from_json(candidate.result)
             self.check_model(checked.model)
-            self.check_guard(checked.values.get("guard"))  # one that was held before there were guards has none
+            guard = checked.values.get("guard")  # one that was held before there were guards has none
+            self.check_guard(guard)
+            if guard != guard_of(json.loads(session.get_one(Document, checked.values["evidence"]).content)):
+                raise InputError("The result that waits was changed: its evidence was measured under another guard.")
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             version, done = self._publish(session, name, requests, checked, actor, private, decision)
             return Finished(tuple(done), version)
@@ -149,10 +155,11 @@ class Versions(Federations, Keys, Work):
             session.execute(self._insert(Remains).values(row).on_conflict_do_nothing())
         said = _said(version) | {"requests": [request.id for request in requests]}
         self._append(session, actor, "version published", said)
-        proof = {
+        proof: dict[str, Any] = {
             "version": version.number, "sha256": version.sha256, "parent": before.number,
             "parent_sha256": before.sha256, "evidence": version.evidence, "verdict": version.verdict,
         }  # fmt: skip
+        proof |= version.held_to
         if decision is not None:
             proof["decision"] = dict(decision)
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
@@ -262,8 +269,7 @@ class Versions(Federations, Keys, Work):
 
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
-    held_to = {} if version.guard is None else {"guard": version.guard}
-    return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to}
+    return {"version": version.number, **{name: getattr(version, name) for name in names}, **version.held_to}
 
 
 def _current(session: Session, federation: str) -> Version:

@@ -246,14 +246,17 @@ WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed
 EFFORTS: dict[str, tuple[str, str]] = {
     "recommended": ("recommended", "the target is gone from this model; later training may bring part of it back"),
     "quick": ("quick", "the same for less, a little less exactly; later training may bring part of the target back"),
-    "guarded": ("guarded", "the server holds later training rounds, so that they do not bring the target back"),
-    "lasting": ("lasting", "later training rounds do not bring the target back; they regain the last of the accuracy"),
+    "guarded": (
+        "guarded",
+        "the server holds later training rounds, so that they bring no backdoor back; a clean memory may",
+    ),
+    "lasting": ("lasting", "later training brings little or nothing of the target back, and the last of the accuracy"),
     "thorough": (
         "thorough",
-        "later training rounds do not bring the target back; most accuracy is rebuilt at once",
+        "later training brings little or nothing of the target back; most accuracy is there at once",
     ),
 }
-"""What a user picks, the default first: the preset of each, and what it buys (docs/decisions/lasting.md, quick.md)."""
+"""What a user picks, the default first: the preset of each, and what it buys (docs/results/durability.md)."""
 
 PAPER = FedAFSettings(
     memory="debiased", teachers=10, sigma="auto",

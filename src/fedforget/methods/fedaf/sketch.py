@@ -147,7 +147,8 @@ def build_sketch(
 ) -> Sketch:
     """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket.
 
-    Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples."""
+    Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples; on a GPU half as many
+    more, and once for each recorded size of a batch."""
     buckets = hash_buckets(samples.ids, rows, seed)
     members = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
     made = signed_sums(
