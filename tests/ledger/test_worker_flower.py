@@ -34,6 +34,8 @@ from fedforget.runs import Run, read_sealed
 CONFIG: dict[str, Any] = {
     "clients": 2, "model": "mlp", "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 120,
 }  # fmt: skip
+HELD: dict[str, Any] = {"held": 0.1, "memory": "uniform", "recovery_rounds": 0}
+"""A guard, for few messages: each takes Flower seconds."""
 FIRST, SECOND = ErasureRequest.of_class(0, 3), ErasureRequest.of_class(1, 5)
 
 
@@ -69,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         flwr_run(flower, {**CONFIG, "out": str(folder / "trained")})
         office = Office(ledger, folder / "trained")
         place = write_place(folder / "place.toml")
-        settings = {"preset": "guarded", "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
+        settings = {"settings": HELD, "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
         register_flower(ledger, "sites", place, actor="oscar", **settings)
         yield Site(office, flower, folder)
 
@@ -90,7 +92,7 @@ def test_from_the_queue_to_the_certificate(site: Site):
     settings = AppSettings.read(CONFIG)
     federation = settings.run.build_federation(settings.run.load_dataset())
     before = Run(site.folder / "trained").load_model()
-    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", "guarded")
+    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **HELD)
     version = ledger.current_version("sites")
     guard = ledger.load_guard(version.guard)
     assert digest(ledger.load_model(version.sha256)) == digest(expected.state), "the same bits"
