@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from ledger_worlds import Ticking, World, begin_in_sqlite
 from postgres_server import PostgresServer, postgres_server, programs
+from worker_worlds import CONFIG
 
 from fedforget.ledger.book import Ledger
+from fedforget.pipeline import train_run
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +35,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     url = server.new_database()
     yield url
     server.drop(url)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run folder for the worker's tests."""
+    folder = tmp_path_factory.mktemp("worker") / "run"
+    train_run(folder, CONFIG)
+    return folder
 
 
 @pytest.fixture

@@ -34,13 +34,6 @@ CLASS = ErasureRequest.of_class(0, 3)
 
 
 @pytest.fixture(scope="session")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("worker") / "run"
-    train_run(folder, CONFIG)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def poisoned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in which class 3 of client 0 carries a trigger and a wrong label, so that a memory of it shows."""
     folder = tmp_path_factory.mktemp("worker") / "poisoned"

@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
-from worker_worlds import CONFIG, Office, WorkerProcess, samples_of
+from worker_worlds import Office, WorkerProcess, samples_of
 
 from fedforget.cli import app
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
-from fedforget.pipeline import train_run
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("command") / "run"
-    train_run(folder, CONFIG)
-    return folder
 
 
 @pytest.fixture

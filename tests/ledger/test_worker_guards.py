@@ -23,20 +23,13 @@ from fedforget.ledger.executor_flower import register_flower
 from fedforget.ledger.schema import Version
 from fedforget.methods import Forgetting, forget
 from fedforget.params import digest
-from fedforget.pipeline import forget_run, train_run
+from fedforget.pipeline import forget_run
 from fedforget.requests import ErasureRequest
 from fedforget.runs import Run, guard_file, save_guard
 
 CLASS = ErasureRequest.of_class(0, 3)
 OTHER = ErasureRequest.of_class(1, 5)
 HELD = {"held": 0.1}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("guards") / "run"
-    train_run(folder, CONFIG)
-    return folder
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from fedforget.errors import InputError
 from fedforget.ledger.chain import BEGINNING, HASHED, hash_of
 from fedforget.ledger.clock import from_text, to_text
 from fedforget.ledger.keys import is_signature, key_id, read_public
-from fedforget.ledger.schema import Request, Version
+from fedforget.ledger.schema import Request, Version, held_to
 from fedforget.ledger.states import RequestState
 
 SCHEMA = "fedforget/certificate/1"
@@ -77,7 +77,7 @@ def make_certificate(
             "due": to_text(request.due),
         },
         "before": {"version": before.number, "sha256": before.sha256},
-        "after": {"version": after.number, "sha256": after.sha256, **after.held_to},
+        "after": {"version": after.number, "sha256": after.sha256, **held_to(after.guard)},
         "method": {"name": after.method, "preset": after.preset, "settings": after.settings},
         "evidence": {"sha256": after.evidence, "level": level},
         "measured": {

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from fedforget.files import sha256_of_file, writing
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.model_files import sync_folder
-from fedforget.ledger.schema import Candidate, Federation, Remains, Version
+from fedforget.ledger.schema import Candidate, Federation, Remains, Version, held_to
 from fedforget.ledger.states import VersionState
 from fedforget.ledger.versions import Versions
 
@@ -74,7 +74,7 @@ class Destruction(Versions):
             "federation": version.federation, "version": version.number, "sha256": version.sha256,
             "remains": [{"kind": row.kind, "path": row.path, "sha256": row.sha256} for row in remains],
         }  # fmt: skip
-        self._append(session, actor, "destroyed", said if guard is None else {**said, "guard": guard})
+        self._append(session, actor, "destroyed", said | held_to(guard))
         return changed
 
     def _last_guard(self, session: Session, version: Version) -> str | None:

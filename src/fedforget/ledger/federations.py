@@ -20,7 +20,7 @@ from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
-from fedforget.ledger.schema import Federation, Version
+from fedforget.ledger.schema import Federation, Version, held_to
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import method_settings
 from fedforget.requests import ErasureRequest
@@ -144,10 +144,10 @@ class Federations(ModelFiles, Core):
         values = _checked({**DEFAULTS, **settings})
         if guard is not None:
             guard.check(model)
-        sha256, held_to, now = self.store_model(model), self.store_guard(guard), self.clock()
+        sha256, guard_sha256, now = self.store_model(model), self.store_guard(guard), self.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
         version = {
-            "federation": name, "number": 1, "sha256": sha256, "guard": held_to, "kind": VersionKind.FIRST,
+            "federation": name, "number": 1, "sha256": sha256, "guard": guard_sha256, "kind": VersionKind.FIRST,
             "state": VersionState.CURRENT, "published": now,
         }  # fmt: skip
         try:
@@ -156,7 +156,7 @@ class Federations(ModelFiles, Core):
                 session.execute(insert(Version).values(version))
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 self._append(session, actor, "federation registered", said)
-                self._append(session, actor, "version published", _first(name, sha256, held_to))
+                self._append(session, actor, "version published", _first(name, sha256, guard_sha256))
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
@@ -206,7 +206,7 @@ class Federations(ModelFiles, Core):
 
 def _first(federation: str, sha256: str, guard: str | None) -> dict[str, Any]:
     said = {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
-    return said if guard is None else {**said, "guard": guard}
+    return said | held_to(guard)
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:

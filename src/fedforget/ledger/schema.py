@@ -157,6 +157,12 @@ class Document(Base):
     __table_args__ = (CheckConstraint("kind IN ('evidence', 'report')", name="kind_is_known"),)
 
 
+def held_to(guard: str | None) -> dict[str, str]:
+    """What is written down of a guard, where there is one: what was measured of later rounds holds under it alone.
+    Without one nothing is said, as in what was hashed before there were guards."""
+    return {} if guard is None else {"guard": guard}
+
+
 class Version(Base):
     """A model of a federation. `sha256` names its file, and stays when the file is destroyed; so does `guard`."""
 
@@ -194,12 +200,6 @@ class Version(Base):
             sqlite_where=text("state = 'current'"), postgresql_where=text("state = 'current'"),
         ),
     )  # fmt: skip
-
-    @property
-    def held_to(self) -> dict[str, str]:
-        """The guard for what is written down of a version, where there is one: what was measured of later rounds holds
-        under it alone. Without one nothing is said, as in what was hashed before there were guards."""
-        return {} if self.guard is None else {"guard": self.guard}
 
     def to_json(self) -> dict[str, Any]:
         names = (

@@ -20,7 +20,17 @@ from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.keys import Keys, key_id
 from fedforget.ledger.results import CheckedResult, Result, check_result, guard_of
-from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Federation, Remains, Request, Version
+from fedforget.ledger.schema import (
+    Candidate,
+    Certificate,
+    Document,
+    Event,
+    Federation,
+    Remains,
+    Request,
+    Version,
+    held_to,
+)
 from fedforget.ledger.states import AT_WORK, RequestState, VersionKind, VersionState
 from fedforget.ledger.work import Claim, Work
 
@@ -93,7 +103,7 @@ class Versions(Federations, Keys, Work):
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
-        said |= {"guard": result.values["guard"]} if result.values["guard"] is not None else {}
+        said |= held_to(result.values["guard"])
         actor = f"worker/{claim.worker}"
         return self._move(session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers)
 
@@ -159,7 +169,7 @@ class Versions(Federations, Keys, Work):
             "version": version.number, "sha256": version.sha256, "parent": before.number,
             "parent_sha256": before.sha256, "evidence": version.evidence, "verdict": version.verdict,
         }  # fmt: skip
-        proof |= version.held_to
+        proof |= held_to(version.guard)
         if decision is not None:
             proof["decision"] = dict(decision)
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
@@ -269,7 +279,7 @@ class Versions(Federations, Keys, Work):
 
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
-    return {"version": version.number, **{name: getattr(version, name) for name in names}, **version.held_to}
+    return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to(version.guard)}
 
 
 def _current(session: Session, federation: str) -> Version:
