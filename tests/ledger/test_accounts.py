@@ -63,6 +63,25 @@ def test_not_by_another(ann: Ledger, name: str, password: str, who: str, why: st
     assert all(PASSWORD not in event.body + event.actor for event in ann.events()), "not even in the wrong field"
 
 
+@pytest.mark.parametrize("name", ["ann", "bob", "nobody"])
+def test_a_wrong_password_takes_as_long_for_any_name(ann: Ledger, name: str, monkeypatch: pytest.MonkeyPatch):
+    """One slow comparison, with a real hash, whether there is such an account or not, and a password or not."""
+    ann.add_account("bob", "auditor")
+    hasher, asked = accounts._hasher(), []
+
+    class Counted:
+        hash = staticmethod(hasher.hash)
+
+        @staticmethod
+        def verify(stored: str, password: bytes) -> bool:
+            asked.append(stored)
+            return bool(hasher.verify(stored, password))
+
+    monkeypatch.setattr(accounts, "_hasher", Counted)
+    assert ann.authenticate(name, "wrong horse battery") is None
+    assert [stored.partition("$v=")[0] for stored in asked] == ["$argon2id"]
+
+
 def test_an_account_without_a_password_has_none_to_guess(ann: Ledger):
     ann.add_account("bob", "auditor")
     assert ann.authenticate("bob", "") is None
@@ -157,14 +176,43 @@ def test_the_last_admin_stays(ann: Ledger):
 
 
 def test_a_link_works_once_and_in_time(ann: Ledger, clock: Ticking):
-    link, late = ann.make_link("ann"), ann.make_link("ann")
+    link = ann.make_link("ann")
     person = ann.redeem_link(link)
     assert person is not None
     assert person.role == Role.ADMIN
     assert ann.redeem_link(link) is None
+    late = ann.make_link("ann")
     clock.go_on(hours=1)
     assert ann.redeem_link(late) is None
     assert denials(ann) == [("ann", "used before"), ("ann", "expired")]
+
+
+def test_a_new_link_ends_the_older_ones(ann: Ledger):
+    ann.add_account("bob", "officer")
+    old, of_bob, new = ann.make_link("ann"), ann.make_link("bob"), ann.make_link("ann")
+    assert ann.redeem_link(old) is None
+    assert denials(ann) == [("ann", "expired")]
+    assert ann.redeem_link(new) is not None
+    assert ann.redeem_link(of_bob) is not None, "another account's link lives"
+
+
+def test_a_used_link_ends_those_made_before_this_was_so(ann: Ledger, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as before:
+        before.setattr(Ledger, "_end_links", lambda *_: None, raising=False)
+        old, new = ann.make_link("ann"), ann.make_link("ann")
+    assert ann.redeem_link(new) is not None
+    assert ann.redeem_link(old) is None
+
+
+def test_a_new_password_ends_all_links(ann: Ledger):
+    link = ann.make_link("ann")
+    ann.change_account("ann", password="another horse battery", actor="ann")
+    assert ann.redeem_link(link) is None
+    assert denials(ann) == [("ann", "expired")]
+    link = ann.make_link("ann")
+    ann.add_account("eve", "admin")
+    ann.change_account("ann", role="officer", actor="eve")
+    assert ann.redeem_link(link) is not None, "another role alone ends no link: nothing secret changed"
 
 
 def test_a_link_works_once_also_for_many_at_once(ann: Ledger):

@@ -14,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
@@ -86,7 +87,8 @@ class Accounts(Core):
         disabled: bool | None = None,
         actor: str,
     ) -> Account:
-        """Another role or password, or switched off or on. All its sessions end; when disabled, its links too."""
+        """Another role or password, or switched off or on. All its sessions end; with a new password, or disabled, its
+        links too."""
         values: dict[str, Any] = {}
         if role is not None:
             values["role"] = check_word(Role, role, "role")
@@ -105,9 +107,9 @@ class Accounts(Core):
                 raise MissingError("There is no such account.")
             if before and not session.scalar(admins):
                 raise ConflictError(f"'{name}' is the last admin; make another one first.")
-            session.execute(delete(SignIn).where(SignIn.account == name))
-            if disabled:
-                session.execute(delete(Link).where(Link.account == name))
+            session.execute(delete(SignIn).where(SignIn.account == account.name))
+            if disabled or password is not None:
+                self._end_links(session, account.name)
             said = {"account": name, "role": account.role, "disabled": account.disabled is not None}
             self._append(session, actor, "account changed", said | {"password": password is not None})
             return account
@@ -198,16 +200,20 @@ class Accounts(Core):
         return None if row is None else Person(row.name, Role(row.role), row.expires)
 
     def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
-        """A secret that signs in once."""
+        """A secret that signs in once. It is the account's only one: older links end."""
         secret, now, name = secrets.token_urlsafe(32), self.clock(), self.account(name).name
         values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
         with self.database.writing() as session:
+            # Two links made at once on PostgreSQL: the second waits here, and ends the first.
+            session.execute(select(Account.name).where(Account.name == name).with_for_update(key_share=True))
+            self._end_links(session, name)
             session.execute(insert(Link).values(values))
             self._append(session, actor, "link made", {"account": name})
         return secret
 
     def redeem_link(self, secret: str) -> Person | None:
-        """Use a link; None, and recorded, where it was used, has expired or never was."""
+        """Use a link, the older ones of its account end; None, and recorded, where it was used, has ended or never
+        was."""
         now = self.clock()
         with self.database.writing() as session:
             link = session.scalars(
@@ -229,7 +235,14 @@ class Accounts(Core):
                 return None
             assert account is not None
             session.execute(update(Link).where(Link.hash == _hash(secret)).values(used=now))
+            self._end_links(session, account.name)
             return Person(account.name, Role(account.role))
+
+    def _end_links(self, session: Session, name: str) -> None:
+        """Whoever still has a link of this account has none from now on. Who tries it is written down as `expired`."""
+        now = self.clock()
+        alive = Link.account == name, Link.used.is_(None), Link.expires > now
+        session.execute(update(Link).where(*alive).values(expires=now))
 
     def tidy_secrets(self) -> int:
         """Throw away sessions and links that have expired; how many."""
