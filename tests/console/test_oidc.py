@@ -116,7 +116,6 @@ LIES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.daily(6)
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused_and_recorded(world: World, provider: Provider, lie: str):
     provider.lies, words = LIES[lie]

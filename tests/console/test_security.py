@@ -91,10 +91,10 @@ FORGERIES = {
     "a site that hides": (None, {"origin": "null"}),
     "our name, another scheme": (None, {"origin": "https://127.0.0.1:8765"}),
     "by what the browser says": (None, {"sec-fetch-site": "cross-site"}),
+    "a neighbour on our domain": (None, {"sec-fetch-site": "same-site"}),
 }
 
 
-@pytest.mark.daily(3)
 @pytest.mark.parametrize("case", FORGERIES)
 def test_a_forged_form_changes_nothing_and_is_recorded(visit: Of, world: World, case: str):
     oscar, request = visit(Role.OFFICER), world.ask()
@@ -107,6 +107,19 @@ def test_a_forged_form_changes_nothing_and_is_recorded(visit: Of, world: World, 
     answer = oscar.client.post("/api/v1/requests/" + request.id + "/accept", headers=headers)
     assert answer.status_code == 403, "a cookie at the API needs a token too"
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("PATCH", "/api/v1/accounts/ann", {"role": "admin"}), ("DELETE", "/api/v1/tokens/{token}", None)],
+)
+def test_whatever_the_method_a_cookie_needs_a_token(visit: Of, world: World, method: str, path: str, body: object):
+    ada, (secret, token) = visit(Role.ADMIN), world.ledger.make_token("ada", "cron", actor="ada")
+    answer = ada.client.request(method, path.format(token=token.id), json=body)
+    assert answer.status_code == 403
+    assert denials(world.ledger)[0]["why"] == "forgery token missing or wrong"
+    assert world.ledger.account("ann").role == "requester"
+    assert world.ledger.token(secret) is not None
 
 
 @pytest.mark.parametrize("origin", [URL, "http://localhost:8765", None])
