@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
+from console_server import running_console
 from console_visits import URL, Visit, denials
+from fastapi import FastAPI
 from ledger_worlds import World
 from oidc_provider import Provider, oidc_provider
 from starlette.testclient import TestClient
 
 from fedforget.console.app import make_app
+from fedforget.console.oidc import Provider as ConsoleProvider
 from fedforget.console.settings import ConsoleSettings, OidcSettings
 from fedforget.ledger.states import Role
 
@@ -26,10 +33,13 @@ def provider() -> Iterator[Provider]:
         yield running
 
 
+def app_of(world: World, oidc: OidcSettings) -> FastAPI:
+    return make_app(world.ledger, replace(ConsoleSettings(url=URL), oidc=oidc))
+
+
 def console(world: World, provider: Provider, **how: Any) -> TestClient:
     oidc = OidcSettings(provider.url, provider.client_id, provider.secret, label="Sign in with Example", **how)
-    settings = replace(ConsoleSettings(url=URL), oidc=oidc)
-    return TestClient(make_app(world.ledger, settings), base_url=URL, follow_redirects=False)
+    return TestClient(app_of(world, oidc), base_url=URL, follow_redirects=False)
 
 
 def there_and_back(client: TestClient, next: str = "/trail") -> httpx.Response:
@@ -156,6 +166,75 @@ def test_new_keys_are_fetched(world: World, provider: Provider, monkeypatch: pyt
         provider.key, provider.kid = provider.other, "second"
         monkeypatch.setattr("fedforget.console.oidc.time.monotonic", lambda: time.perf_counter() + 100)
         assert there_and_back(client).status_code == 303
+
+
+def test_a_provider_that_hangs_holds_up_nobody_else(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Three visitors wait for it, together and not for long; a page asked for after them comes before them."""
+    monkeypatch.setattr("fedforget.console.oidc.FETCH_SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        app = app_of(world, OidcSettings(f"http://127.0.0.1:{silent.getsockname()[1]}", "fedforget"))
+        come: list[str] = []
+
+        async def visit(client: httpx.AsyncClient, path: str) -> httpx.Response:
+            answer = await client.get(path)
+            come.append(path)
+            return answer
+
+        async def visits() -> list[httpx.Response]:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url=URL) as client, asyncio.timeout(20):
+                paths = ["/oidc/start"] * 3 + ["/sign-in"]
+                return await asyncio.gather(*(visit(client, path) for path in paths))
+
+        answers = asyncio.run(visits())
+        assert come == ["/sign-in", *["/oidc/start"] * 3]
+        assert [answer.status_code for answer in answers] == [422, 422, 422, 200]
+        assert "does not answer; try again later" in answers[0].text
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()  # one fetch for all three
+
+
+def test_not_more_than_so_many_codes_are_exchanged_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("fedforget.console.oidc.FETCH_SECONDS", 0.3)
+    monkeypatch.setattr("fedforget.console.oidc.MOST_EXCHANGES", 2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+
+        async def exchange() -> list[str]:
+            asked = ConsoleProvider(OidcSettings("https://login.example", "fedforget"))
+            monkeypatch.setattr(asked, "about", lambda: told({"token_endpoint": address}))
+            found = await asyncio.gather(*(asked.exchange("c", "v", "r") for _ in range(4)), return_exceptions=True)
+            return sorted(map(str, found))
+
+        async def told(about: dict[str, str]) -> dict[str, str]:
+            return about
+
+        late = "the provider does not answer as it should (TimeoutError)"
+        assert asyncio.run(exchange()) == [late, late, *["too many wait for the provider"] * 2]
+
+
+@pytest.mark.real
+def test_pages_answer_while_a_provider_hangs(tmp_path: Path):
+    """The console as people start it, and a provider that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        (tmp_path / "home").mkdir(mode=0o700)
+        issuer = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / "home" / "console.toml").write_text(f'[oidc]\nissuer = "{issuer}"\nclient_id = "fedforget"\n')
+        with running_console(tmp_path / "home", "--no-worker") as console, ThreadPoolExecutor(3) as pool:
+            assert httpx.get(f"{console.url}/sign-in").status_code == 200
+            began = time.monotonic()
+            asked = [pool.submit(httpx.get, f"{console.url}/oidc/start", timeout=60) for _ in range(3)]
+            silent.accept()  # the first fetch has begun
+            slowest = 0.0
+            while not all(visit.done() for visit in asked):
+                before = time.monotonic()
+                assert httpx.get(f"{console.url}/sign-in", timeout=60).status_code == 200
+                slowest = max(slowest, time.monotonic() - before)
+            assert slowest < 2.5
+            assert time.monotonic() - began < 15
+            assert {visit.result().status_code for visit in asked} == {422}
 
 
 def test_a_provider_that_is_away_is_one_sentence(world: World, provider: Provider, stranger: Visit):

@@ -5,21 +5,23 @@ is believed only with a signature by one of the provider's keys, for us, now, an
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
+import math
 import secrets
-import threading
+import ssl
 import time
 from collections.abc import Mapping
+from functools import cache, partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import httpx
 import jwt
 from fastapi.requests import Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from fedforget.console.permissions import Permission
@@ -42,6 +44,12 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """Signatures by a private key alone: never "none", never a shared secret."""
 KEPT_SECONDS = 3600.0
 LEEWAY_SECONDS = 60
+FETCH_SECONDS = 5.0
+"""For one fetch from the provider, name resolution and all."""
+FAILURE_SECONDS = 5.0
+"""So long after a fetch that failed nobody tries it again: who comes then hears it at once."""
+MOST_EXCHANGES = 8
+"""Codes exchanged at once. Each is a connection of its own, and whoever comes back with a code starts one."""
 
 
 class OidcError(Exception):
@@ -49,57 +57,74 @@ class OidcError(Exception):
 
 
 class Provider:
-    """What a provider publishes about itself, fetched when needed and kept for an hour."""
+    """What a provider publishes about itself, fetched when needed and kept for an hour.
+
+    It may hang, and must hold up nobody else then: every fetch is awaited in the event loop, never blocks it, and has
+    `FETCH_SECONDS`. What it publishes is fetched once for all who wait, and a failure is theirs together."""
 
     def __init__(self, settings: OidcSettings) -> None:
         self.settings = settings
-        self._kept: dict[str, tuple[float, dict[str, Any]]] = {}
-        self._lock = threading.Lock()
+        self._kept: dict[str, tuple[float, dict[str, Any] | OidcError]] = {}
+        self._lock = asyncio.Lock()
+        self._exchanges = 0
 
-    def about(self) -> dict[str, Any]:
-        found = self._get(f"{self.settings.issuer}/.well-known/openid-configuration")
+    async def about(self) -> dict[str, Any]:
+        found = await self._get(f"{self.settings.issuer}/.well-known/openid-configuration")
         if str(found.get("issuer", "")).rstrip("/") != self.settings.issuer:
             raise OidcError("the provider names another issuer")
         return found
 
-    def keys(self, *, fresh: bool = False) -> jwt.PyJWKSet:
+    async def keys(self, *, fresh: bool = False) -> jwt.PyJWKSet:
+        about = await self.about()
         try:
-            return jwt.PyJWKSet.from_dict(self._get(str(self.about()["jwks_uri"]), fresh=fresh))
+            return jwt.PyJWKSet.from_dict(await self._get(str(about["jwks_uri"]), fresh=fresh))
         except (jwt.PyJWTError, KeyError, TypeError, ValueError):
             raise OidcError("the provider publishes no keys") from None
 
-    def _get(self, address: str, *, fresh: bool = False) -> dict[str, Any]:
-        with self._lock:
-            then, found = self._kept.get(address, (0.0, {}))
+    async def _get(self, address: str, *, fresh: bool = False) -> dict[str, Any]:
+        async with self._lock:
+            then, found = self._kept.get(address, (-math.inf, {}))
             age = time.monotonic() - then
-            if found and age < (10.0 if fresh else KEPT_SECONDS):
+            if isinstance(found, OidcError) and age < FAILURE_SECONDS:
+                raise OidcError(str(found))
+            if isinstance(found, dict) and age < (10.0 if fresh else KEPT_SECONDS):
                 return found
-            found = _json(lambda client: client.get(address))
-            self._kept[address] = (time.monotonic(), found)
-            return found
+            try:
+                answer = await _json("GET", address)
+            except OidcError as error:
+                self._kept[address] = (time.monotonic(), error)
+                raise
+            self._kept[address] = (time.monotonic(), answer)
+            return answer
 
-    def exchange(self, code: str, verifier: str, redirect: str) -> str:
+    async def exchange(self, code: str, verifier: str, redirect: str) -> str:
         """The ID token for a code."""
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect, "code_verifier": verifier}
         secret, client_id = self.settings.client_secret, self.settings.client_id
         sign = None if secret is None else httpx.BasicAuth(client_id, secret)
         if sign is None:
             form["client_id"] = client_id
-        address = str(self.about().get("token_endpoint"))
-        found = _json(lambda client: client.post(address, data=form, auth=sign))
+        address = str((await self.about()).get("token_endpoint"))
+        if self._exchanges >= MOST_EXCHANGES:
+            raise OidcError("too many wait for the provider")
+        self._exchanges += 1
+        try:
+            found = await _json("POST", address, data=form, auth=sign)
+        finally:
+            self._exchanges -= 1
         token = found.get("id_token")
         if not isinstance(token, str):
             raise OidcError("the provider sent no ID token")
         return token
 
-    def claims(self, token: str, nonce: str) -> dict[str, Any]:
+    async def claims(self, token: str, nonce: str) -> dict[str, Any]:
         """What the token says, if the provider said it, to us, now, and in answer to our own question."""
         try:
             head = jwt.get_unverified_header(token)
             if head.get("alg") not in ALGORITHMS:
                 raise OidcError("the ID token has no signature that counts")
             claims: dict[str, Any] = jwt.decode(
-                token, self._key(head.get("kid")), algorithms=[head["alg"]], audience=self.settings.client_id,
+                token, await self._key(head.get("kid")), algorithms=[head["alg"]], audience=self.settings.client_id,
                 issuer=[self.settings.issuer, self.settings.issuer + "/"], leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )  # fmt: skip
@@ -111,26 +136,33 @@ class Provider:
             raise OidcError("the ID token is for somebody else")
         return claims
 
-    def _key(self, kid: str | None) -> Any:
+    async def _key(self, kid: str | None) -> Any:
         """The key of this name; a provider that changed its keys is asked again."""
         for fresh in (False, True):
-            for key in self.keys(fresh=fresh).keys:
+            for key in (await self.keys(fresh=fresh)).keys:
                 if kid is None or key.key_id == kid:
                     return key.key
         raise OidcError("the ID token was signed with a key that the provider does not publish")
 
 
-def _json(call: Any) -> dict[str, Any]:
+async def _json(method: str, address: str, **more: Any) -> dict[str, Any]:
+    """The whole of an answer in `FETCH_SECONDS`, however slowly its bytes come."""
     try:
-        with httpx.Client(timeout=10.0, follow_redirects=False, headers={"accept": "application/json"}) as client:
-            answer = call(client)
-            answer.raise_for_status()
-            found = answer.json()
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        async with asyncio.timeout(FETCH_SECONDS), httpx.AsyncClient(verify=_authorities(), timeout=None) as client:
+            answer = await client.request(method, address, headers={"accept": "application/json"}, **more)
+        answer.raise_for_status()
+        found = answer.json()
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as error:
         raise OidcError(f"the provider does not answer as it should ({type(error).__name__})") from None
     if not isinstance(found, dict):
         raise OidcError("the provider does not answer as it should")
     return found
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """Whose certificates count. Reading them takes longer than a page: once, not for every fetch."""
+    return httpx.create_ssl_context()
 
 
 def provider_of(visitor: Visitor) -> Provider:
@@ -141,7 +173,7 @@ def provider_of(visitor: Visitor) -> Provider:
 
 
 @router.get("/oidc/start")
-def start(visitor: Stranger, request: Request, next: str = "/") -> Response:
+async def start(visitor: Stranger, request: Request, next: str = "/") -> Response:
     """Off to the provider."""
     provider = provider_of(visitor)
     wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
@@ -155,7 +187,7 @@ def start(visitor: Stranger, request: Request, next: str = "/") -> Response:
         "code_challenge": challenge, "code_challenge_method": "S256",
     }  # fmt: skip
     try:
-        address = str(provider.about()["authorization_endpoint"])
+        address = str((await provider.about())["authorization_endpoint"])
     except (OidcError, KeyError):
         raise InputError("The sign-in provider does not answer; try again later, or sign in another way.") from None
     response = RedirectResponse(f"{address}{'&' if '?' in address else '?'}{urlencode(asked)}", 303)
@@ -174,12 +206,13 @@ async def back(visitor: Stranger, request: Request) -> Response:
     provider = provider_of(visitor)
     try:
         trip = _trip(request.cookies.get(visitor.console.settings.cookie + COOKIE))
-        person = await run_in_threadpool(_arrive, visitor, provider, trip, dict(request.query_params))
+        claims = await _arrive(visitor, provider, trip, request.query_params)
+        person = await visitor.console.write(partial(person_of, visitor.ledger, provider.settings, claims))
     except OidcError as error:
         said = {"by": "oidc", "why": str(error)}
         await refuse(request, SYSTEM, said, 403, "The sign-in provider could not vouch for you; start again.")
         raise AssertionError from None  # refuse raises
-    response = await run_in_threadpool(let_in, visitor, person, "oidc", trip["next"])
+    response = await visitor.console.write(partial(let_in, visitor, person, "oidc", trip["next"]))
     drop_cookie(response, visitor.console.settings, COOKIE)
     return response
 
@@ -193,15 +226,18 @@ def _trip(packed: str | None) -> dict[str, str]:
     return trip | {"next": local_address(trip["next"])}
 
 
-def _arrive(visitor: Visitor, provider: Provider, trip: Mapping[str, str], query: Mapping[str, str]) -> Person:
+async def _arrive(
+    visitor: Visitor, provider: Provider, trip: Mapping[str, str], query: Mapping[str, str]
+) -> dict[str, Any]:
+    """What the provider says of who comes back from it."""
     if not hmac.compare_digest(query.get("state", "").encode(errors="replace"), trip["state"].encode()):
         raise OidcError("the answer is to another question (state)")
     if query.get("iss", provider.settings.issuer).rstrip("/") != provider.settings.issuer:
         raise OidcError("the answer is another provider's")
     if "code" not in query:
         raise OidcError("the provider refused")
-    token = provider.exchange(query["code"], trip["verifier"], redirect_address(visitor))
-    return person_of(visitor.ledger, provider.settings, provider.claims(token, trip["nonce"]))
+    token = await provider.exchange(query["code"], trip["verifier"], redirect_address(visitor))
+    return await provider.claims(token, trip["nonce"])
 
 
 def person_of(ledger: Ledger, settings: OidcSettings, claims: Mapping[str, Any]) -> Person:
