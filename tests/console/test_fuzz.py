@@ -33,8 +33,10 @@ from schemathesis.specs.openapi.checks import (
 
 from fedforget.console.app import make_app
 from fedforget.console.permissions import may
+from fedforget.console.security import CSRF_HEADER, csrf_token
 from fedforget.console.server import _listen
 from fedforget.console.settings import ConsoleSettings, Limits
+from fedforget.console.state import Console
 from fedforget.console.visitors import GuardedRoute
 from fedforget.ledger.states import Role
 
@@ -73,12 +75,9 @@ def served(world: World) -> Iterator[tuple[FastAPI, str]]:
 @pytest.mark.parametrize("role", ROLES, ids=str)
 def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
     app, url = served
-    headers = {}
-    if role is not None:
-        secret, _ = world.ledger.make_token(PEOPLE[role], "fuzz", actor="system")
-        headers = {"authorization": f"Bearer {secret}"}
+    program, person = ways_in(app, role)
     needs = {
-        (method, route.path): route.allowed.permission
+        (method, route.path): route.allowed
         for route in app.routes
         if isinstance(route, GuardedRoute)
         for method in route.methods
@@ -90,7 +89,8 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
     ids = itertools.cycle([row.id for row in world.ledger.requests().requests])
     for result in schema.get_all_operations():
         operation = result.ok()
-        allowed = may(role, needs[(operation.method.upper(), operation.path)])
+        needed = needs[(operation.method.upper(), operation.path)]
+        allowed, headers = may(role, needed.permission), person if needed.in_person else program
         for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
             cases = operation.as_strategy(generation_mode=mode)
             with contextlib.suppress(Unsatisfiable):  # where nothing is asked for, nothing can be wrong
@@ -101,6 +101,17 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
     assert (statuses[200] + statuses[201] > 20) == (role is not None)
     check = world.ledger.check()
     assert check.problems == (), "whatever was sent, the ledger is whole"
+
+
+def ways_in(app: FastAPI, role: Role | None) -> tuple[dict[str, str], dict[str, str]]:
+    """What a program of this role sends with everything, and what a browser does."""
+    console: Console = app.state.console
+    if role is None:
+        return {}, {}
+    token, _ = console.ledger.make_token(PEOPLE[role], "fuzz", actor="system")
+    secret = console.ledger.open_session(PEOPLE[role], by="test")
+    cookie = {"cookie": f"{console.settings.cookie}={secret}", CSRF_HEADER: csrf_token(secret)}
+    return {"authorization": f"Bearer {token}"}, cookie
 
 
 def things(path: str, ids: Iterator[str]) -> dict[str, str | int]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from console_visits import PEOPLE, URL, Of, Visit, denials, on_both
+from console_visits import PASSWORD, PEOPLE, URL, Of, Program, Visit, denials, on_both
 from fastapi import FastAPI
 from ledger_worlds import World
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from fedforget.console.app import Assets, check_every_route, make_app
@@ -91,6 +92,34 @@ def test_every_route_and_every_role(app: FastAPI, world: World, settings: Consol
     assert served[Role.ADMIN] > served[Role.OFFICER] > served[Role.AUDITOR] > served[Role.REQUESTER] > served[None] > 0
 
 
+def test_no_token_makes_or_changes_a_way_in(app: FastAPI, world: World, program: Program):
+    """Not an admin's, and not for its own account: accounts, passwords, links and tokens are kept in person. A token
+    reads them, and takes a token away."""
+    ada, before = program(Role.ADMIN), ways_in(world)
+    kept = re.compile(r"(/api/v1)?/(account|accounts|tokens)(/|$)")
+    changing = [(method, route.path) for method, route in routes(app) if method != "GET" and kept.match(route.path)]
+    assert len(changing) == 11
+    for method, path in changing:
+        if path.endswith("/revoke") or method == "DELETE":
+            continue
+        everything = {
+            "name": "zoe", "role": "admin", "password": PASSWORD, "new_password": PASSWORD, "again": PASSWORD,
+            "label": "x", "days": "9",
+        }  # fmt: skip
+        wanted = {"json": {"role": "admin"}} if "/api/" in path else {"data": everything}
+        answer = ada.request(method, filled(path, ""), **wanted)
+        assert answer.status_code == 403, f"{method} {path}"
+        assert "A token cannot do this; sign in" in answer.json()["detail"]
+        assert denials(world.ledger)[0] == {"by": "token", "why": "only in person", "method": method, "route": path}
+    assert ways_in(world) == before
+
+
+def ways_in(world: World) -> list[str]:
+    with world.ledger.database.reading() as session:
+        tables = ("accounts", "links", "tokens", "sessions")
+        return [repr(session.execute(text(f"SELECT * FROM {name}")).all()) for name in tables]
+
+
 def test_the_table_names_every_permission_once():
     assert ALLOWED.keys() == set(Permission)
     assert all(Role.ADMIN in roles for roles in ALLOWED.values())
@@ -105,11 +134,11 @@ def test_the_table_names_every_permission_once():
 
 
 def test_the_documentation_has_the_same_table():
-    text = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "console.md").read_text()
     for permission, roles in ALLOWED.items():
         if permission is not Permission.OPEN_TO_ALL:
             cells = " | ".join("yes" if role in roles else "" for role in Role)
-            assert f"| {permission} | {cells} |" in text
+            assert f"| {permission} | {cells} |" in page
 
 
 def test_a_route_without_a_permission_is_no_app(world: World, settings: ConsoleSettings):

@@ -1,4 +1,7 @@
-"""The API: one's own account and tokens, and, for an admin, everybody's."""
+"""The API: one's own account and tokens, and, for an admin, everybody's.
+
+What makes or changes a way in is for somebody who is signed in: a session's cookie, with its forgery token in the
+header `x-csrf-token`."""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ router = guarded_router(prefix=API, tags=["accounts"])
 Name = Annotated[str, Path(max_length=64)]
 Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
 Admin = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS)]
+Owner = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT, in_person=True)]
+Keeper = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS, in_person=True)]
 
 
 @router.get("/me")
@@ -34,8 +39,8 @@ def list_tokens(visitor: Member) -> list[TokenOut]:
 
 
 @router.post("/tokens", status_code=201)
-def make_token(visitor: Member, wanted: TokenIn) -> TokenOut:
-    """A token for scripts, in your name; the secret is shown this once."""
+def make_token(visitor: Owner, wanted: TokenIn) -> TokenOut:
+    """A token for scripts, in your name; the secret is shown this once. In person: a token cannot make another."""
     secret, token = people.make_token(visitor, wanted.label, wanted.days)
     return TokenOut.of(token, secret)
 
@@ -53,8 +58,8 @@ def list_accounts(visitor: Admin) -> list[AccountOut]:
 
 
 @router.post("/accounts", status_code=201)
-def add_account(visitor: Admin, wanted: AccountIn) -> AccountOut:
-    """A new account. Without a password it signs in by link, token or OIDC."""
+def add_account(visitor: Keeper, wanted: AccountIn) -> AccountOut:
+    """A new account; in person. Without a password it signs in by link, token or OIDC."""
     return AccountOut.of(
         visitor.ledger.add_account(
             wanted.name, wanted.role, password=wanted.password, identity=wanted.identity, actor=visitor.name
@@ -63,12 +68,12 @@ def add_account(visitor: Admin, wanted: AccountIn) -> AccountOut:
 
 
 @router.patch("/accounts/{name}")
-def change_account(visitor: Admin, name: Name, change: AccountChange) -> AccountOut:
-    """Another role or password, or switched off or on; all its sessions end."""
+def change_account(visitor: Keeper, name: Name, change: AccountChange) -> AccountOut:
+    """Another role or password, or switched off or on; all its sessions end. In person."""
     return AccountOut.of(people.change(visitor, name, change))
 
 
 @router.post("/accounts/{name}/link", status_code=201)
-def make_link(visitor: Admin, name: Name) -> LinkOut:
-    """A link that signs this account in once, within an hour."""
+def make_link(visitor: Keeper, name: Name) -> LinkOut:
+    """A link that signs this account in once, within an hour; older ones end. In person."""
     return LinkOut(link=people.link(visitor, name))

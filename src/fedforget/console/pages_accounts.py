@@ -21,6 +21,8 @@ from fedforget.ledger.states import Role
 router = guarded_router(include_in_schema=False)
 Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
 Admin = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS)]
+Owner = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT, in_person=True)]
+Keeper = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS, in_person=True)]
 
 
 @router.get("/account")
@@ -37,7 +39,7 @@ def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int =
 
 
 @router.post("/account/password")
-async def change_password(visitor: Member, form: Posted) -> Response:
+async def change_password(visitor: Owner, form: Posted) -> Response:
     """The old one is asked for where there is one. All other sessions end."""
     return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
 
@@ -60,7 +62,7 @@ def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
 
 
 @router.post("/account/tokens")
-def make_token(visitor: Member, form: Posted) -> Response:
+def make_token(visitor: Owner, form: Posted) -> Response:
     days = form.get("days", "90")
     try:
         if not (days.isascii() and days.isdigit() and 1 <= len(days) <= 4 and 1 <= int(days) <= 3650):
@@ -90,7 +92,7 @@ def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str
 
 
 @router.post("/accounts")
-def add_account(visitor: Admin, form: Posted) -> Response:
+def add_account(visitor: Keeper, form: Posted) -> Response:
     """A new account, and a link to sign in with."""
     try:
         account = visitor.ledger.add_account(
@@ -103,7 +105,7 @@ def add_account(visitor: Admin, form: Posted) -> Response:
 
 
 @router.post("/accounts/{name}/change")
-def change_account(visitor: Admin, name: str, form: Posted) -> Response:
+def change_account(visitor: Keeper, name: str, form: Posted) -> Response:
     values: dict[str, Any] = {}
     if form.get("role"):
         values["role"] = form["role"]
@@ -119,7 +121,7 @@ def change_account(visitor: Admin, name: str, form: Posted) -> Response:
 
 
 @router.post("/accounts/{name}/link")
-def make_link(visitor: Admin, name: str) -> Response:
+def make_link(visitor: Keeper, name: str) -> Response:
     try:
         link = people.link(visitor, name)
     except FedForgetError as error:

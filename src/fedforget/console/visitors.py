@@ -90,10 +90,13 @@ class Visitor:
 
 
 class Allowed:
-    """What every route asks for: lets in whom the table allows, with a token where a form could be forged."""
+    """What every route asks for: lets in whom the table allows, with a token where a form could be forged.
 
-    def __init__(self, permission: Permission, *, from_loopback: bool = False) -> None:
-        self.permission, self.from_loopback = permission, from_loopback
+    `in_person` is for what makes or changes ways in: somebody who is signed in, and no program. Who found a token could
+    otherwise make a password, a link or another token of it, and keep them when the token is revoked."""
+
+    def __init__(self, permission: Permission, *, from_loopback: bool = False, in_person: bool = False) -> None:
+        self.permission, self.from_loopback, self.in_person = permission, from_loopback, in_person
 
     async def __call__(self, request: Request) -> Visitor:
         """For the handler: who was let in."""
@@ -113,6 +116,9 @@ class Allowed:
         if not visitor.may(self.permission):
             said = {"by": visitor.by, "why": f"may not {self.permission}", "role": visitor.role, **where}
             await refuse(request, visitor.name, said, 403)
+        if self.in_person and visitor.by != "session":
+            said = {"by": visitor.by, "why": "only in person", **where}
+            await refuse(request, visitor.name, said, 403, "A token cannot do this; sign in to the console for it.")
         if visitor.by == "session" and request.method not in SAFE_METHODS:
             await check_forgery(request, visitor)
         return visitor
@@ -182,9 +188,9 @@ def guarded_router(prefix: str = "", **more: Any) -> APIRouter:
     return APIRouter(prefix=prefix, route_class=GuardedRoute, **more)
 
 
-def allow(permission: Permission, *, from_loopback: bool = False) -> Any:
+def allow(permission: Permission, *, from_loopback: bool = False, in_person: bool = False) -> Any:
     """For a route's signature: `visitor: Annotated[Visitor, allow(...)]`."""
-    return Depends(Allowed(permission, from_loopback=from_loopback))
+    return Depends(Allowed(permission, from_loopback=from_loopback, in_person=in_person))
 
 
 async def check_forgery(request: Request, visitor: Visitor) -> None:
