@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import signal
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from fedforget.console.app import make_app
+from fedforget.console.door import MOST_CONNECTIONS, Door
 from fedforget.console.settings import ConsoleSettings, is_loopback, read_settings
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
@@ -24,19 +27,34 @@ FIRST_ADMIN = "admin"
 LINK_LASTS = timedelta(hours=24)
 GRACE_SECONDS = 5
 """How long answers under way may take when the console stops."""
-
-
 KEEP_ALIVE_SECONDS = 30
 """How long an idle connection stays: pages of one person come seconds apart."""
-MOST_CONNECTIONS = 1000
 
 
 class Server(uvicorn.Server):
-    """Ends open streams first: they would keep the server waiting for their readers."""
+    """Takes connections at a door of its own. Ends open streams first: they would keep the server waiting for their
+    readers."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, door: Door) -> None:
         super().__init__(config)
-        self._app = app
+        self._app, self._door = app, door
+        self._doors: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=[])
+        if self.started:
+            doors = [self._door.keep(listening, self._protocol, self.config.ssl) for listening in sockets or ()]
+            self._doors = [asyncio.create_task(door) for door in doors]
+
+    def _protocol(self) -> asyncio.Protocol:
+        kind: Any = self.config.http_protocol_class
+        made: asyncio.Protocol = kind(self.config, self.server_state, self.lifespan.state)
+        return made
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for door in self._doors:
+            door.cancel()
+        await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._app.state.console.streams.close()
@@ -105,7 +123,9 @@ def serve(
         )  # fmt: skip
         gc.collect()
         gc.freeze()  # what is loaded stays: looking through it again took a third of a second, for everybody
-        Server(config, app).run([listening])
+        # Without TLS whoever connects is on this machine: a person, or the proxy with everybody behind it.
+        door = Door(int(settings.limits.connections_per_address) if tls else MOST_CONNECTIONS)
+        Server(config, app, door).run([listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -116,7 +136,7 @@ def _listen(host: str, port: int) -> socket.socket:
         found = socket.socket(family, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind((host, port))
-        found.listen(128)
+        found.listen(1024)
     except (OSError, OverflowError) as error:
         raise InputError(f"Cannot listen on {host} port {port}: {error}; choose another with --port.") from None
     return found

@@ -4,6 +4,7 @@
 sign_ins_per_minute = 10        # from one address, and for one account
 submissions_per_minute = 30     # by one account
 denials_per_minute = 60         # from one address, before it is turned away unheard
+connections_per_address = 100   # at once, where the console speaks TLS itself
 
 [session]
 hours = 12
@@ -44,6 +45,7 @@ class Limits:
     submissions_per_minute: int = 30
     denials_per_minute: int = 60
     streams_per_account: int = 8
+    connections_per_address: int = 100
     body_bytes: int = 2_000_000
 
 
