@@ -6,11 +6,12 @@ import json
 import re
 
 import pytest
-from console_visits import Of, Visit, on_both
+from console_visits import Of, Program, Visit, on_both
 from fastapi import FastAPI
 from ledger_worlds import Ticking, World
 
 from fedforget.console.rendering import deadline
+from fedforget.ledger.federations import Description
 from fedforget.ledger.states import Role
 
 ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
@@ -24,16 +25,39 @@ def options(page: str, name: str) -> list[str]:
 
 
 def test_the_form_offers_what_exists(visit: Of):
-    ann = visit(Role.REQUESTER)
-    page = ann.get("/requests/new").text
+    oscar = visit(Role.OFFICER)
+    page = oscar.get("/requests/new").text
     assert options(page, "federation") == ["digits"]
     assert options(page, "client") == ["client 0 – 10 samples", "client 1 – 16 samples", "client 2 – 3 samples"]
     assert options(page, "label") == ["zero – 5 samples", "one – 5 samples"], "client 0 has no twos"
-    assert options(ann.get("/requests/new?federation=digits&client=1").text, "label")[2] == "two – 9 samples"
+    assert options(oscar.get("/requests/new?federation=digits&client=1").text, "label")[2] == "two – 9 samples"
     offers = json.loads(re.search(r'id="offers">(.*?)</script>', page)[1])  # type: ignore[index]
     assert offers["digits"]["clients"][1]["counts"] == [3, 4, 9]
+    assert "Accept it right away" in page
+
+
+def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: World):
+    """What the clients hold of each class is for staff. Odd numbers, so that each would be found."""
+    odd = Description(("zero", "one"), {0: (7411, 7433), 1: (0, 7451)})
+    world.ledger.change_federation("digits", description=odd, actor="oscar")
+    numbers = re.compile(r"7,?4(11|33|51)|14,?844|22,?295")
+    paths = ("/requests/new", "/requests/new?federation=digits&client=1", "/federations", "/federations/digits",
+             "/api/v1/federations", "/api/v1/federations/digits")  # fmt: skip
+    for path in paths:
+        found = {role: (program if path.startswith("/api/") else visit)(role).get(path) for role in Role}
+        readers = {role for role, answer in found.items() if answer.status_code == 200}
+        assert {Role.REQUESTER, Role.OFFICER} < readers
+        assert {role for role in readers if numbers.search(found[role].text)} == readers - {Role.REQUESTER}, path
+    page = visit(Role.REQUESTER).get("/requests/new?client=1").text
+    assert options(page, "client") == ["client 0", "client 1"]
+    assert options(page, "label") == ["zero", "one"], "nor whether there are any"
     assert "Accept it right away" not in page, "that is an officer's"
-    assert "Accept it right away" in visit(Role.OFFICER).get("/requests/new").text
+    (told,) = program(Role.REQUESTER).get("/api/v1/federations").json()
+    assert told["clients"][1] == {"client": 1, "name": "client 1", "samples": None, "counts": []}
+    ask = {"federation": "digits", "client": 0, "target": {"kind": "samples", "sample_ids": list(range(14845))},
+           "subject": "case-1", "ground": "objection"}  # fmt: skip
+    refused = program(Role.REQUESTER).post("/api/v1/requests", json=ask)
+    assert refused.json()["detail"] == "The request names 14845 samples, more than client 0 has."
 
 
 @pytest.mark.parametrize(

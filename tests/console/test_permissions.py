@@ -124,11 +124,12 @@ def test_the_table_names_every_permission_once():
     assert ALLOWED.keys() == set(Permission)
     assert all(Role.ADMIN in roles for roles in ALLOWED.values())
     assert ALLOWED[Permission.KEEP_ACCOUNTS] == {Role.ADMIN}
-    assert not any(Role.REQUESTER in ALLOWED[p] for p in (Permission.SEE_ALL_REQUESTS, Permission.SEE_TRAIL))
+    of_staff = (Permission.SEE_ALL_REQUESTS, Permission.SEE_TRAIL, Permission.SEE_COUNTS)
+    assert not any(Role.REQUESTER in ALLOWED[p] for p in of_staff)
     assert {p for p, roles in ALLOWED.items() if Role.AUDITOR in roles} == {
         Permission.OPEN_TO_ALL, Permission.KEEP_OWN_ACCOUNT, Permission.SEE_REQUESTS, Permission.SEE_ALL_REQUESTS,
-        Permission.SEE_FEDERATIONS, Permission.SEE_VERSIONS, Permission.SEE_TRAIL, Permission.CHECK, Permission.VERIFY,
-        Permission.SEE_METRICS,
+        Permission.SEE_FEDERATIONS, Permission.SEE_COUNTS, Permission.SEE_VERSIONS, Permission.SEE_TRAIL,
+        Permission.CHECK, Permission.VERIFY, Permission.SEE_METRICS,
     }  # fmt: skip
     assert [p for p in Permission if may(None, p)] == [Permission.OPEN_TO_ALL]
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Path
 
+from fedforget.console.holdings import description_for
 from fedforget.console.models import LARGEST_NUMBER, FederationOut, RollbackIn, VersionOut
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
@@ -18,13 +19,14 @@ Version = Annotated[int, Path(ge=1, le=LARGEST_NUMBER)]
 
 @router.get("/federations")
 def list_federations(visitor: Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)]) -> list[FederationOut]:
-    """What a request can be about: clients, classes, counts."""
-    return [FederationOut.of(row) for row in visitor.console.glance.federations()]
+    """What a request can be about: clients and classes; how many samples of each, for who may see that."""
+    return [FederationOut.of(row, description_for(visitor, row)) for row in visitor.console.glance.federations()]
 
 
 @router.get("/federations/{name}")
 def one_federation(visitor: Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)], name: Name) -> FederationOut:
-    return FederationOut.of(visitor.ledger.federation(name))
+    row = visitor.ledger.federation(name)
+    return FederationOut.of(row, description_for(visitor, row))
 
 
 @router.get("/federations/{name}/versions")

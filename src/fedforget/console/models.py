@@ -151,8 +151,8 @@ class RequestPage(BaseModel):
 class ClientOut(BaseModel):
     client: int
     name: str
-    samples: int
-    counts: list[int]
+    samples: int | None = Field(description="null: not for your role.")
+    counts: list[int] = Field(description="By class; empty: nobody said, or not for your role.")
 
 
 class FederationOut(BaseModel):
@@ -169,10 +169,10 @@ class FederationOut(BaseModel):
     registered: datetime
 
     @classmethod
-    def of(cls, row: Federation) -> FederationOut:
+    def of(cls, row: Federation, description: dict[str, Any]) -> FederationOut:
         return cls(
-            name=row.name, kind=row.kind, classes=row.description["classes"], clients=row.description["clients"],
-            shape=row.description.get("shape", []), method=row.method, preset=row.preset,
+            name=row.name, kind=row.kind, classes=description["classes"], clients=description["clients"],
+            shape=description.get("shape", []), method=row.method, preset=row.preset,
             audit_level=row.audit_level, accuracy_limit=row.accuracy_limit,
             keep_days=row.keep_days, registered=row.registered,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from fedforget.console.holdings import description_for
 from fedforget.console.lineage import draw_lineage
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
@@ -38,7 +39,10 @@ def show_federation(visitor: Reader, name: str) -> Response:
         served.setdefault(request.version or 0, []).append(request)
     about = {number: ", ".join(r.erasure.describe() for r in requests) for number, requests in served.items()}
     picture = draw_lineage(versions, about) if versions else None
-    return render(visitor, "federation.html", row=row, versions=versions, picture=picture, older=older, served=served)
+    return render(
+        visitor, "federation.html", row=row, description=description_for(visitor, row), versions=versions,
+        picture=picture, older=older, served=served,
+    )  # fmt: skip
 
 
 @router.get("/federations/{name}/rollback")

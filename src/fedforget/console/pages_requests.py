@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from fedforget.console import cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
+from fedforget.console.holdings import description_for
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
 from fedforget.console.rendering import SOON, day, deadline, features, render, tone
@@ -95,15 +96,15 @@ def new_request(
 
 
 def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: int = 200) -> Response:
-    """Offers what there is: federations, their clients, their classes with counts, and their features in words."""
+    """Offers what there is: federations, their clients, their classes, and their features in words; with numbers for
+    who may see them."""
     federations = visitor.console.glance.federations()
     chosen = next((row for row in federations if row.name == given.get("federation")), None)
     chosen = chosen or (federations[0] if federations else None)
-    clients = chosen.description["clients"] if chosen else []
+    described = {row.name: description_for(visitor, row) for row in federations}
+    clients = described[chosen.name]["clients"] if chosen else []
     client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
-    offers = {
-        row.name: {**row.description, "features": features(row.description.get("shape", ()))} for row in federations
-    }
+    offers = {name: {**what, "features": features(what.get("shape", ()))} for name, what in described.items()}
     return render(
         visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
         given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,

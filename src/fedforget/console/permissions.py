@@ -23,7 +23,8 @@ class Permission(StrEnum):
     EXTEND = "extend a deadline"
     DECIDE = "decide what the gate held"
     RETRY = "queue a failed request again"
-    SEE_FEDERATIONS = "see federations and what they hold"
+    SEE_FEDERATIONS = "see federations, their clients and classes"
+    SEE_COUNTS = "see how many samples a client holds"
     SEE_VERSIONS = "see model versions"
     ROLL_BACK = "roll a model back"
     START_DEMO = "start the demo federation"
@@ -51,6 +52,7 @@ ALLOWED: dict[Permission, frozenset[Role]] = {
     Permission.DECIDE: _OFFICERS,
     Permission.RETRY: _HANDS,
     Permission.SEE_FEDERATIONS: _EVERYBODY,
+    Permission.SEE_COUNTS: _STAFF,
     Permission.SEE_VERSIONS: _STAFF,
     Permission.ROLL_BACK: _HANDS,
     Permission.START_DEMO: _HANDS,

@@ -83,7 +83,7 @@ class Description:
                 raise InputError(f"Client {request.client} has no samples of class {request.label}.")
         elif request.kind == "samples" and len(request.sample_ids) > total:
             raise InputError(
-                f"The request names {len(request.sample_ids)} samples, but client {request.client} has {total}."
+                f"The request names {len(request.sample_ids)} samples, more than client {request.client} has."
             )
 
 

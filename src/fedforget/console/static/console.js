@@ -50,7 +50,8 @@ async function follow(card) {
 function offer(form) {
   const offers = JSON.parse(find("#offers").textContent);
   const federation = form.elements.federation, client = form.elements.client, label = form.elements.label;
-  const thousands = (count) => count.toLocaleString("en");
+  const samples = (count) => `${count.toLocaleString("en")} samples`;  // numbers are there for who may see them
+  const numbered = (name, count) => count === null ? name : `${name} – ${samples(count)}`;
   const fill = (select, options) => {
     const before = select.value;
     select.replaceChildren(...options.map(([value, text]) => new Option(text, value)));
@@ -59,12 +60,11 @@ function offer(form) {
   const showClasses = () => {
     const about = offers[federation.value], who = about.clients.find((one) => String(one.client) === client.value);
     const held = about.classes.map((name, place) => [place, name, who.counts.length ? who.counts[place] : null]);
-    fill(label, held.filter(([, , count]) => count !== 0).map(
-      ([place, name, count]) => [place, count === null ? name : `${name} – ${thousands(count)} samples`]));
-    find("#everything").textContent = `${thousands(who.samples)} samples`;
+    fill(label, held.filter(([, , count]) => count !== 0).map(([place, name, count]) => [place, numbered(name, count)]));
+    find("#everything").textContent = who.samples === null ? "" : samples(who.samples);
   };
   const showClients = () => {
-    fill(client, offers[federation.value].clients.map((one) => [one.client, `${one.name} – ${thousands(one.samples)} samples`]));
+    fill(client, offers[federation.value].clients.map((one) => [one.client, numbered(one.name, one.samples)]));
     find("#there").textContent = offers[federation.value].features;
     showClasses();
   };
