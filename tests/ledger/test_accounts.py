@@ -280,6 +280,34 @@ def test_accounts(ann: Ledger):
     assert "password" not in ann.accounts()[0].to_json()
 
 
+TOO_SIMPLE = (
+    "aaaaaaaaaa", "abababababab", "abcabcabcabc", "hunter2hunter2", "1234567890", "0987654321", "abcdefghijklm",
+    "zyxwvutsrq", "qwertyuiop", "1q2w3e4r5t6y", "Password123!", "p@ssw0rd-2026", "iloveyou123", "111222333444",
+    "FedForget2026", "forget-forget", "bob.miller-26", "BOB_MILLER!!!!", "letmein letmein", "welcome  admin",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("password", TOO_SIMPLE)
+def test_a_password_that_is_guessed_first_is_refused(ann: Ledger, password: str):
+    """Long enough, all of them; for a new account, and for one that is there."""
+    with pytest.raises(InputError, match=r"among the first that would be guessed: .*; take four words"):
+        ann.add_account("bob.miller@example.org", "officer", password=password)
+    ann.add_account("bob.miller@example.org", "officer", password=PASSWORD)
+    with pytest.raises(InputError, match="among the first"):
+        ann.change_account("bob.miller@example.org", password=password, actor="ann")
+    assert ann.authenticate("bob.miller@example.org", PASSWORD) is not None
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["correct horse battery", "kartoffelsalat", "tr0ub4dor&3x", "x7Gw!p2Qn#", "straßenbahnen",
+     "密码密码是一个很长的秘密", "the secret test of summer", "area of the alfalfa", "1998 was a wet year"],
+)  # fmt: skip
+def test_other_passwords_need_no_kinds_of_characters(ann: Ledger, password: str):
+    ann.change_account("ann", password=password, actor="ann")
+    assert ann.authenticate("ann", password) is not None
+
+
 def test_what_has_expired_is_thrown_away(ann: Ledger, clock: Ticking):
     ann.open_session("ann", by="password", lasting=timedelta(minutes=1))
     kept = ann.open_session("ann", by="password")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fedforget.ledger.passwords import LONGEST_PASSWORD, SHORTEST_PASSWORD
 from fedforget.ledger.schema import Account, Event, Federation, Key, Progress, Request, Token, Version
 from fedforget.ledger.states import CLOSED, Ground, RequestState, Role
 from fedforget.requests import ErasureRequest
@@ -15,7 +16,7 @@ from fedforget.requests import ErasureRequest
 LARGEST_NUMBER = 2**31 - 1
 Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Why, in a sentence; it is kept for ever.")]
-Password = Annotated[str, Field(min_length=10, max_length=200)]
+Password = Annotated[str, Field(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)]
 
 
 class Strict(BaseModel):

@@ -20,12 +20,9 @@ from fedforget.errors import InputError
 from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
 from fedforget.ledger.schema import Account, Link, SignIn, Token
 from fedforget.ledger.states import Role
-
-SHORTEST_PASSWORD = 10
-LONGEST_PASSWORD = 200
-"""argon2 reads all of it: a megabyte of password would keep the machine busy."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Accounts(Core):
             raise InputError(f"The name '{name}' stands for the program itself; choose another.")
         if identity is not None and not (identity.isprintable() and 0 < len(identity) <= 300):
             raise InputError("An identity must be 1 to 300 characters that can be printed.")
-        hashed = None if password is None else _hash_password(password)
+        hashed = None if password is None else _hash_password(password, name)
         try:
             with self.database.writing() as session:
                 values = {"name": name, "role": known, "password": hashed, "identity": identity, "made": self.clock()}
@@ -93,7 +90,7 @@ class Accounts(Core):
         if role is not None:
             values["role"] = check_word(Role, role, "role")
         if password is not None:
-            values["password"] = _hash_password(password)
+            values["password"] = _hash_password(password, name)
         if disabled is not None:
             values["disabled"] = self.clock() if disabled else None
         if not values:
@@ -270,9 +267,8 @@ def _nobodys_password() -> str:
     return str(_hasher().hash(secrets.token_urlsafe(16)))
 
 
-def _hash_password(password: str) -> str:
-    if not SHORTEST_PASSWORD <= len(password) <= LONGEST_PASSWORD:
-        raise InputError(f"A password must have {SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
+def _hash_password(password: str, account: str) -> str:
+    check_password(password, account)
     return str(_hasher().hash(password.encode(errors="replace")))
 
 
