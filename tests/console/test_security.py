@@ -150,7 +150,7 @@ def test_a_long_body_is_not_read(visit: Of, world: World):
             pieces, headers = iter([b"x" * 600, b"x" * 600]), {"content-type": kind}
             if "json" in kind:
                 headers["authorization"] = f"Bearer {secret}"
-            path = "/api/v1/tokens" if "json" in kind else "/sign-in"
+            path = "/api/v1/requests" if "json" in kind else "/sign-in"
             assert client.post(path, content=pieces, headers=headers).status_code == 413
         assert client.post("/sign-in", content=b"x" * 900).status_code == 403
 
