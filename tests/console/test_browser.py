@@ -209,22 +209,32 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         assert browser.complaints() == []
 
 
-def test_the_hint_on_features_follows_the_federation(browser: Browser, tmp_path: Path):
+def test_the_form_follows_the_federation(browser: Browser, tmp_path: Path):
     home = tmp_path / "home"
     with Ledger.open(home) as ledger:
-        world = World(ledger, Ticking())
+        World(ledger, Ticking())
         for name, shape in (("images", (1, 8, 8)), ("unknown", ())):
             about = replace(DESCRIPTION, shape=shape)
             ledger.register_federation(name, "local", "/nowhere", about, {"w": torch.zeros(3)})
-        secret = world.ledger.open_session("oscar", by="test", lasting=timedelta(days=1))
+        secrets = [ledger.open_session(name, by="test", lasting=timedelta(days=1)) for name in ("oscar", "ann")]
     with running_console(home, "--no-worker") as console:
         browser.driver.get(console.url + "/sign-in")
-        browser.driver.add_cookie({"name": f"fedforget-{console.url.rpartition(':')[2]}", "value": secret})
+        cookie = f"fedforget-{console.url.rpartition(':')[2]}"
+        browser.driver.add_cookie({"name": cookie, "value": secrets[0]})
         browser.driver.get(console.url + "/requests/new")
         hints = {"images": "The images have 8x8 pixels.", "unknown": "", "digits": "There are columns 0 to 5."}
         for name, words in hints.items():
             Select(browser.see("#federation")).select_by_value(name)
             assert browser.see("#there").get_attribute("textContent") == words
+        shown = ("#client option", "#label option", "#everything")
+        assert [browser.see(place).get_attribute("textContent") for place in shown] == [
+            "client 0 – 10 samples", "zero – 5 samples", "10 samples",
+        ]  # fmt: skip
+        browser.driver.add_cookie({"name": cookie, "value": secrets[1]})
+        browser.driver.get(console.url + "/requests/new")
+        Select(browser.see("#federation")).select_by_value("images")
+        told = [browser.driver.find_element(By.CSS_SELECTOR, place).get_attribute("textContent") for place in shown]
+        assert told == ["client 0", "zero", ""], "who asks sees no numbers"
         assert browser.complaints() == []
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from ledger_worlds import Ticking, quick_passwords
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from fedforget.errors import InputError
 from fedforget.ledger import accounts
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.schema import Link
 from fedforget.ledger.states import Role
 
 PASSWORD = "correct horse battery"
@@ -194,6 +195,14 @@ def test_a_new_link_ends_the_older_ones(ann: Ledger):
     assert denials(ann) == [("ann", "expired")]
     assert ann.redeem_link(new) is not None
     assert ann.redeem_link(of_bob) is not None, "another account's link lives"
+
+
+def test_links_made_at_once_leave_one(ann: Ledger):
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda _: ann.make_link("ann"), range(12)))
+    with ann.database.reading() as session:
+        alive = session.scalars(select(Link).where(Link.expires > ann.clock())).all()
+    assert len(alive) == 1
 
 
 def test_a_used_link_ends_those_made_before_this_was_so(ann: Ledger, monkeypatch: pytest.MonkeyPatch):
