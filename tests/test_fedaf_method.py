@@ -400,6 +400,16 @@ def test_served_data_is_in_no_sketch():
     assert reply.gradient_evaluations == left + sum(reply.curves["samples"])
 
 
+@pytest.mark.parametrize("memory", ["reminded", "uniform"])
+def test_a_setting_called_idle_changes_no_bit(memory: str):
+    federation, before = make()
+    for lr, idle in ((0.01, {"step_length"}), (None, set())):
+        settings = {"memory": memory, "lr": lr}
+        assert replace(RECOMMENDED, **settings).idle == idle
+        one, other = (serve(federation, before, **settings, step_length=length).state for length in (0.02, 0.3))
+        assert (digest(one) == digest(other)) == (idle == {"step_length"})
+
+
 # Settings that leave the finite numbers by arithmetic, whatever the data.
 
 

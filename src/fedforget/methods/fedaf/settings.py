@@ -133,6 +133,11 @@ class FedAFSettings:
         return replace(self, **meant)
 
     @property
+    def idle(self) -> frozenset[str]:
+        """The settings that change nothing beside the others: nobody asks for a step length where `lr` is a number."""
+        return frozenset() if self.lr is None else frozenset({"step_length"})
+
+    @property
     def sketch(self) -> tuple[object, ...]:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
