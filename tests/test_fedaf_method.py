@@ -25,6 +25,7 @@ from fedforget.methods.fedaf.settings import (
     BY_SIZE,
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
+    EFFORTS,
     HEAD_BY_SIZE,
     LARGE_NETWORK,
     LASTING,
@@ -442,6 +443,10 @@ def test_a_step_that_is_too_long_keeps_the_old_model_and_names_the_remedy():
 
 
 # Settings.
+
+
+def test_every_effort_says_what_was_measured_of_a_backdoor_and_of_honest_data():
+    assert all("backdoor" in buys and "honest data" in buys for _, buys in EFFORTS.values())
 
 
 def test_the_presets_are_what_is_documented():
