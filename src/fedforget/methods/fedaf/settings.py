@@ -254,11 +254,14 @@ EFFORTS: dict[str, tuple[str, str]] = {
         "of a backdoor about as little shows as in Retrain, but later training may bring part of it back; honest data "
         "may stay known, or its whole class be lost for some rounds",
     ),
-    "quick": ("quick", "the same as recommended for less, of a backdoor and of honest data, and a little less exact"),
+    "quick": (
+        "quick",
+        "the same as recommended for less, of a backdoor a little less exactly; honest data may stay known here, too",
+    ),
     "guarded": (
         "guarded",
-        "the server holds later training rounds, so that little of a backdoor comes back; honest data is not held, and "
-        "may stay known",
+        "the server holds later training rounds, so that little of a backdoor comes back; honest data may stay known, or "
+        "its whole class be lost for longer",
     ),
     "lasting": (
         "lasting",
