@@ -260,8 +260,8 @@ EFFORTS: dict[str, tuple[str, str]] = {
     ),
     "guarded": (
         "guarded",
-        "the server holds later training rounds, so that little of a backdoor comes back; honest data may stay known, or "
-        "its whole class be lost for longer",
+        "the server holds later training rounds, so that little of a backdoor comes back; honest data may stay known, "
+        "or its whole class be lost for longer",
     ),
     "lasting": (
         "lasting",
