@@ -12,14 +12,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:
 	@echo "make demo       train a small federation, forget a class, audit it, write demo/report.html"
 	@echo "make test       every check and every real part once"
-	@echo "make setup      only make the environment"
+	@echo "make setup      install what all of these need; after it none needs a network"
 	@echo "make check      lint, format and types"
 	@echo "make test-fast  the daily tests"
 	@echo "make test-slow  faults, kills, many repetitions"
 	@echo "make bench      measure speed, as ratios, and render docs/performance.md"
 	@echo "make results    render docs/results from their cells"
 
-setup: $(VENV)/.demo
+setup: $(VENV)/.dev $(VENV)/.browser $(VENV)/.postgres
 
 # python3 -m venv needs Debian's python3-venv; install it when we are root and it is missing.
 $(VENV)/bin/python:

@@ -165,7 +165,7 @@ def test_in_words(fedforget: Command, own_copy: Path):
     label = held(0)[0]
     said = fedforget("forget", own_copy, "--client", "0", "--class", label)
     assert said.code == 0
-    assert said.out.startswith(f"Forgot class {label} of client 0 in ")
+    assert said.out.startswith(f"Served class {label} of client 0 in ")
     said = fedforget("audit", own_copy, "--against", "retrain")
     assert said.code == 0
     assert said.err == ""

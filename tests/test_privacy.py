@@ -5,8 +5,9 @@ The checker itself is tested first, on replies that do leak."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -260,7 +261,8 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
 
 
 @pytest.mark.slow
-def test_no_reply_of_the_whole_story_holds_an_mnist_image():
+def test_no_reply_of_the_whole_story_holds_an_mnist_image(real_data: Callable[[str], Path]):
+    real_data("mnist")
     dataset = load_dataset("mnist").first(760, 100)
     federation, _ = make(dataset, (257, 173, 149, 181))
     tell_the_whole_story(federation, dataset, Schedule(rounds=1, lr=0.05, batch_size=16, threads=1))

@@ -148,7 +148,10 @@ def test_what_was_not_measured_is_a_dash(page: Page) -> None:
 def test_an_audit_without_verdicts_speaks_of_none(page: Page) -> None:
     """As before there were any: the lead is the sentence with the figures, and the limits are those of figures."""
     text = page()
-    assert '<section id="summary" class="lead forgot" aria-label="Summary">\n<p><strong>FedAF forgot class 3' in text
+    assert (
+        '<section id="summary" class="lead forgot" aria-label="Summary">\n<p><strong>FedAF is at Retrain’s level'
+        in text
+    )
     body = text[text.index("<body>") :]
     assert not re.search(r"oracle|verdict|fedforget verify|relearning|certified", body, re.IGNORECASE)
     limits = words(text, "meaning")
@@ -203,13 +206,14 @@ def test_html_is_well_formed(page: Page) -> None:
 @pytest.mark.parametrize(
     ("bd", "later", "says"),
     [
-        (0.0, 0.0, ["FedAF forgot class 3 of client 0: 0.0 % of its 30 samples are still recognised as trained "
-                    "(Retrain 0.0 %, before 96.7 %), test accuracy 95.0 % (Retrain 95.8 %), at 1/39 of Retrain’s time.",
+        (0.0, 0.0, ["FedAF is at Retrain’s level on class 3 of client 0: 0.0 % of its 30 samples are still recognised "
+                    "as trained (Retrain 0.0 %, before 96.7 %), test accuracy 95.0 % (Retrain 95.8 %), at 1/39 of "
+                    "Retrain’s time.",
                     "this share stays at 0.0 % (Retrain 0.0 %)."]),
-        (3.3, 0.0, ["FedAF forgot class 3 of client 0: 3.3 %", "falls to 0.0 %"]),
-        (0.0, 3.3, ["FedAF forgot class 3",
+        (3.3, 0.0, ["FedAF is at Retrain’s level on class 3 of client 0: 3.3 %", "falls to 0.0 %"]),
+        (0.0, 3.3, ["FedAF is at Retrain’s level on class 3",
                     "rises to 3.3 % (Retrain 0.0 %), which so few samples cannot tell from Retrain’s."]),
-        (0.0, 23.3, ["forgot class 3 of client 0 at first, but the memory came back",
+        (0.0, 23.3, ["FedAF was at Retrain’s level on class 3 of client 0 at first, but the memory came back",
                      "rises to 23.3 % (Retrain 0.0 %): the memory came back there."]),
         (93.3, 43.3, ["FedAF did not forget class 3 of client 0: 93.3 %", "falls to 43.3 %"]),
         (20.0, 23.3, ["FedAF forgot class 3 of client 0 only in part: 20.0 %", "the memory came back there"]),

@@ -37,7 +37,7 @@ def forget(
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
     effort: Annotated[
-        str | None, typer.Option(help=f"How much fedaf may cost, and so what lasts: one of {', '.join(EFFORTS)}.")
+        str | None, typer.Option(help=f"What fedaf may cost, and so what it changes: one of {', '.join(EFFORTS)}.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
@@ -73,8 +73,8 @@ def forget(
         as_json,
         {"folder": str(folder), **values},
         [
-            f"Forgot {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).",
-            f"The new model is in {folder}; show what it forgot with: fedforget audit {run}",
+            f"Served {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).",
+            f"The new model is in {folder}; whether it forgot, the audit tells: fedforget audit {run}",
         ],
     )
 

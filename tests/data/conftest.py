@@ -12,18 +12,6 @@ import pytest
 from fedforget.data import locations
 
 
-@pytest.fixture(scope="module")
-def real_data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The real files beside the checkout, decoded into an empty cache, so that the decoder itself is under test."""
-    folder = locations.CHECKOUT.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the real data sets are not beside the checkout")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDFORGET_DATA", str(folder))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield folder
-
-
 @pytest.fixture
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any data set and with an empty cache, which is returned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +30,21 @@ def write(path: Path, male: list, mouth: list, side: int = 64, shades: range | N
 
 
 @pytest.fixture(scope="module")
-def real(real_data: Path) -> Dataset:
+def folder(real_data: Callable[[str], Path]) -> Path:
+    return real_data("celeba")
+
+
+@pytest.fixture(scope="module")
+def real(folder: Path) -> Dataset:
     return load_dataset("celeba")
 
 
 @pytest.mark.real
-def test_real_celeba_is_split_80_10_10(real: Dataset, real_data: Path) -> None:
+def test_real_celeba_is_split_80_10_10(real: Dataset, folder: Path) -> None:
     assert (len(real.train), len(real.test)) == (12578, 1572)
     assert real.shape == (3, 64, 64)
     assert torch.cat([real.train.ids, real.test.ids]).tolist() == list(range(14150))
-    table = pq.read_table(next((real_data / "celeba").glob("*.parquet")), columns=["Male", "Mouth_Slightly_Open"])
+    table = pq.read_table(next(folder.glob("*.parquet")), columns=["Male", "Mouth_Slightly_Open"])
     every = np.bincount(2 * table["Male"].to_numpy() + table["Mouth_Slightly_Open"].to_numpy())
     assert every.tolist() == [4754, 5109, 3526, 2334]
     for part, share in ((real.train, 0.8), (real.test, 0.1)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,12 @@ def publish(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def real(real_data: Path) -> Dataset:
+def folder(real_data: Callable[[str], Path]) -> Path:
+    return real_data("cifar10")
+
+
+@pytest.fixture(scope="module")
+def real(folder: Path) -> Dataset:
     return load_dataset("cifar10")
 
 

@@ -176,6 +176,11 @@ def test_all_mirrors_down_names_each_and_what_to_do(site, target, dead_url) -> N
     assert not target.exists()
 
 
+def test_no_test_downloads_from_beyond_this_machine(target) -> None:
+    with pytest.raises(InputError, match=r"192\.0\.2\.1 is beyond this machine, and tests stay on it"):
+        fetch(["http://192.0.2.1/archive.bin"], target, SHA, quiet)
+
+
 def test_a_stalled_server_times_out_and_keeps_what_came(site, target, monkeypatch) -> None:
     monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.3)
     site.files = {"/archive.bin": BODY}

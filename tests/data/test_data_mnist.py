@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,12 @@ def install(folder: Path, files: dict[str, bytes], monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(scope="module")
-def real(real_data: Path) -> Dataset:
+def folder(real_data: Callable[[str], Path]) -> Path:
+    return real_data("mnist")
+
+
+@pytest.fixture(scope="module")
+def real(folder: Path) -> Dataset:
     return load_dataset("mnist")
 
 
@@ -67,14 +73,14 @@ def test_real_mnist_normalises_to_mean_0_and_deviation_1(real: Dataset) -> None:
 
 
 @pytest.mark.real
-def test_a_flipped_byte_in_a_real_file_is_noticed(real_data, own_folder) -> None:
-    folder = own_folder / "mnist"
-    folder.mkdir()
+def test_a_flipped_byte_in_a_real_file_is_noticed(folder, own_folder) -> None:
+    own = own_folder / "mnist"
+    own.mkdir()
     for name in mnist.MD5:
-        (folder / name).write_bytes((real_data / "mnist" / name).read_bytes())
-    damaged = bytearray((folder / TRAIN_LABELS).read_bytes())
+        (own / name).write_bytes((folder / name).read_bytes())
+    damaged = bytearray((own / TRAIN_LABELS).read_bytes())
     damaged[1000] ^= 1
-    (folder / TRAIN_LABELS).write_bytes(damaged)
+    (own / TRAIN_LABELS).write_bytes(damaged)
     with pytest.raises(InputError, match=rf"{TRAIN_LABELS} is damaged"):
         load_dataset("mnist")
 

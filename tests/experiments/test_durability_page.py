@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedforget.experiments.cells import read_cells
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.durability_page import prices, render_durability
-from fedforget.experiments.engine import reproduce
+from fedforget.experiments.engine import ordered_rows, reproduce
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.tables import Entry
 
@@ -32,6 +33,17 @@ def test_the_page_is_made_of_the_cells(options: Options):
     assert page is not None
     assert "fedaf recommended" in page.read_text()
     assert "digits-quick" in page.read_text()
+
+
+def test_of_an_honest_target_the_accuracy_on_it_stands_first():
+    """The gap to unseen data alone does not show that a whole class was lost."""
+    committed = Path(__file__).parents[2] / "docs" / "results" / "durability-cifar10.jsonl"
+    rows = [row for row in ordered_rows(DURABILITY, read_cells(committed)) if row["target"] == "clean-class"]
+    first, *_ = DURABILITY.tables(rows)
+    assert first.title == "accuracy on the target (%), target clean-class, after further rounds"
+    (before,) = (row for row in rows if row["method"] == "before")
+    line = next(line for line in first.rows if line[0] == "before")
+    assert [e.mean for e in line if isinstance(e, Entry)] == [later["bd_acc"] for later in before["later"].values()]
 
 
 def test_no_cells_no_page(tmp_path: Path):

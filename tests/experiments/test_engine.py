@@ -349,3 +349,19 @@ def test_a_cell_that_is_older_than_a_setting_counts_as_its_default(options: Opti
         del cell["method_settings"]["reminder_guard"], cell["method_settings"]["recovery_clients"]
     path.write_text("".join(json.dumps(cell) + "\n" for cell in cells))
     assert [row["bd_acc"] for row in reproduce(COMPLETENESS, chosen)] == [row["bd_acc"] for row in rows]
+
+
+@pytest.mark.parametrize(("method", "accepted"), [("fedaf:paper", True), ("fedaf", False)])
+def test_a_setting_that_changes_nothing_may_differ_in_a_cell(options: Options, method: str, accepted: bool):
+    """`paper` names a learning rate, so its step length is idle; `recommended` derives the rate from it."""
+    chosen = replace(options, classes=(0,), methods=parse_methods(method))
+    rows = reproduce(COMPLETENESS, chosen)
+    path = COMPLETENESS.cell_file(chosen)
+    (cell,) = (json.loads(line) for line in path.read_text().splitlines())
+    cell["method_settings"]["step_length"] = 0.18
+    path.write_text(json.dumps(cell) + "\n")
+    if accepted:
+        assert [row["bd_acc"] for row in reproduce(COMPLETENESS, chosen)] == [row["bd_acc"] for row in rows]
+    else:
+        with pytest.raises(InputError, match=r"other settings \(step_length was 0\.18 and is 0\.15\)"):
+            reproduce(COMPLETENESS, chosen)

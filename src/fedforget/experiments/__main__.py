@@ -24,7 +24,7 @@ from fedforget.experiments.pages import labelled_tables, render_folder, write_pa
 
 
 def main() -> None:
-    arguments = _parser().parse_args()
+    arguments = command_parser().parse_args()
     try:
         commands = {"core": _core, "calibration": _calibration, "render": _render, "reproduce": _reproduce}
         commands[arguments.command](arguments)
@@ -36,7 +36,7 @@ def main() -> None:
         sys.exit(130)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fedforget.experiments")
     commands = parser.add_subparsers(dest="command", required=True)
 
@@ -74,15 +74,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _reproduce(arguments: argparse.Namespace) -> None:
-    experiment = find_experiment(arguments.name)
-    options = Options(
+def options_of(arguments: argparse.Namespace) -> Options:
+    """What the words of a `reproduce` choose."""
+    return Options(
         dataset=arguments.dataset, classes=parse_classes(arguments.classes),
         methods=None if arguments.methods is None else parse_methods(arguments.methods), trials=arguments.trials,
         device=arguments.device, seed=arguments.seed, out=arguments.out, quick=arguments.quick,
         threads=arguments.threads, configuration=arguments.configuration, further_round=arguments.further_round,
         targets=None if arguments.targets is None else parse_targets(arguments.targets),
     )  # fmt: skip
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    experiment, options = find_experiment(arguments.name), options_of(arguments)
     rows = reproduce(experiment, options, merge=arguments.merge, progress=_say)
     pages = write_pages(experiment, experiment.cell_file(options))
     if arguments.json:

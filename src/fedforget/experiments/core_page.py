@@ -168,7 +168,7 @@ def _paper_notes(cells: Sequence[Cell]) -> str:
     diverged = [(c, note) for c, note in notes if note]
     example = f" In `{diverged[0][0]['key']}`: *{diverged[0][1]}*" if diverged else ""
     count = f"{len(diverged)} of {len(notes)}"
-    return f"The loss as printed diverged in {count} cells; the old model stayed in place.{example}"
+    return f"As `paper` reads the printed loss, it diverged in {count} cells; the old model stayed in place.{example}"
 
 
 README_COLUMNS = ("test_acc", "bd_acc", "bd_acc_after_round", "true_acc", "seconds", "gradient_evaluations")

@@ -81,7 +81,8 @@ def curve(
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
     for target, own in by_setting(rows).items():
-        found += [_curves(target, figure, own) for figure in shown_for(target)]
+        accuracy = ("bd_acc",) if target.startswith("clean-") else ()
+        found += [_curves(target, figure, own) for figure in (*accuracy, *shown_for(target))]
         if any(value is not None for done in _rounds(own) for value in _values(own, done, PLAIN)):
             found.append(_curves(target, PLAIN, own))
         found.append(_prices(target, own))
@@ -107,8 +108,9 @@ def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:
         for name, own in by_method(rows).items()
     ]
     unit = "" if figure == "auc" else ", points" if figure == "memory_gap" else " (%)"
+    name = "accuracy on the target" if figure == "bd_acc" and target.startswith("clean-") else FIGURES[figure]
     columns = ("model", *(f"after {done}" if done != "0" else "at once" for done in rounds))
-    return Table(f"{FIGURES[figure]}{unit}, target {target}, after further rounds", columns, body, notes_of(rows))
+    return Table(f"{name}{unit}, target {target}, after further rounds", columns, body, notes_of(rows))
 
 
 def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, list[float]]:

@@ -196,15 +196,18 @@ def _on_network(settings: Any, options: Options) -> Any:
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
     """Refuse a cell that was computed with other settings: it would be shown as if it were of these. A setting that is
-    newer than the cell must be at its default, which is how it was before there was one."""
+    newer than the cell must be at its default, which is how it was before there was one; one that changes nothing
+    beside the others may differ."""
     now, then = settings_of(spec, options) or {}, cell["method_settings"] or {}
+    idle: frozenset[str] = frozenset()
     if now and then:
         preset = METHODS[spec.method].presets[spec.preset]
         before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
         then = asdict(_on_network(before, options)) | then
+        idle = replace(preset, **now).idle if isinstance(preset, FedAFSettings) else idle
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
-        for name in sorted({*now, *then})
+        for name in sorted({*now, *then} - idle)
         if now.get(name) != then.get(name)
     ]
     if changed:

@@ -141,9 +141,9 @@ def reminded_teacher(
     """The teacher whose predictions on R are the new memories: theta* loses R abruptly (amnesia, at the client), then
     one round over a small share of everybody's retained data reminds it of what the others know.
 
-    What it then says of R is what the federation supports without R: a poisoned label has no support and is gone, an
-    honest one comes back as it would in unseen data. The anchor theta* learns these memories under the preserver, so
-    it need not go through the amnesia itself."""
+    What it then says of R ought to be what the federation supports without R: no poisoned label, and an honest one as
+    for unseen data. How near it comes is measured in docs/method.md. The anchor theta* learns these memories under the
+    preserver, so it need not go through the amnesia itself."""
     settings = task.settings
     (amnesiac,) = federation.ask(
         replace(task, settings=settings.amnesia, amnesia=True), message, [task.requests[0].client]

@@ -7,9 +7,9 @@ Weights that lie near those that knew R find back to them in a few ordinary roun
 
 and then ordinary rounds over parts of everybody's retained data, `rebuilding` of the training's whole length together.
 The first line is NoT's (Khalil et al., CVPR 2025, arXiv 2503.05657), the second shrink and perturb (Ash and Adams 2020,
-arXiv 1910.08475, there to let a trained model learn new data). A memory of single samples is a fine pattern across the
-layers, and either line breaks it; what the retained data supports is found again from what is left, in a small part of
-the time that it once took. Which does how much, and at what price: docs/decisions/lasting.md."""
+arXiv 1910.08475, there to let a trained model learn new data). We take a memory of single samples for a fine pattern
+across the layers, which either line breaks; what the retained data supports is found again from what is left, in a
+small part of the time that it once took. Which does how much, and at what price: docs/decisions/lasting.md."""
 
 from __future__ import annotations
 

@@ -133,6 +133,11 @@ class FedAFSettings:
         return replace(self, **meant)
 
     @property
+    def idle(self) -> frozenset[str]:
+        """The settings that change nothing beside the others: nobody asks for a step length where `lr` is a number."""
+        return frozenset() if self.lr is None else frozenset({"step_length"})
+
+    @property
     def sketch(self) -> tuple[object, ...]:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
@@ -239,24 +244,38 @@ QUICK = replace(
 GUARDED = replace(RECOMMENDED, held=0.1)
 """The same, and later rounds are held to what was forgotten: docs/decisions/guard.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
-"""What is forgotten does not come back in later rounds: docs/decisions/lasting.md."""
+"""Weights broken and rebuilt, so that later rounds bring less back: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
 WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", step_length="head", epochs="head")
 """For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
-    "recommended": ("recommended", "the target is gone from this model; later training may bring part of it back"),
-    "quick": ("quick", "the same for less, a little less exactly; later training may bring part of the target back"),
+    "recommended": (
+        "recommended",
+        "of a backdoor about as little shows as in Retrain, but later training may bring part of it back; honest data "
+        "may stay known, or its whole class be lost for some rounds",
+    ),
+    "quick": (
+        "quick",
+        "the same as recommended for less, of a backdoor a little less exactly; honest data may stay known here, too",
+    ),
     "guarded": (
         "guarded",
-        "the server holds later training rounds, so that they bring no backdoor back; a clean memory may",
+        "the server holds later training rounds, so that little of a backdoor comes back; honest data may stay known, "
+        "or its whole class be lost for longer",
     ),
-    "lasting": ("lasting", "later training brings little or nothing of the target back, and the last of the accuracy"),
+    "lasting": (
+        "lasting",
+        "later training brings little of a backdoor or of honest data back, if the network has BatchNorm; accuracy is "
+        "missing at first",
+    ),
     "thorough": (
         "thorough",
-        "later training brings little or nothing of the target back; most accuracy is there at once",
+        "later training brings little of a backdoor or of honest data back, if the network has BatchNorm; on a large "
+        "network less accuracy is missing at first than with lasting",
     ),
 }
-"""What a user picks, the default first: the preset of each, and what it buys (docs/results/durability.md)."""
+"""What a user picks, the default first: the preset of each, and what was measured of backdoors and of honest data
+(docs/results/durability.md)."""
 
 PAPER = FedAFSettings(
     memory="debiased", teachers=10, sigma="auto",
@@ -265,7 +284,8 @@ PAPER = FedAFSettings(
     ascent="plain", epochs=1, min_steps=0, stop_below=None, lr=0.001, momentum=0.0, batch_size=64,
     freeze_normalisation=False, aggregation="average-training", recovery_rounds=0,
 )  # fmt: skip
-"""The text to the letter, with the ambiguities decided as docs/decisions/paper-ambiguities.md says. It diverges."""
+"""One reading of the text, with the ambiguities decided as docs/decisions/paper-ambiguities.md says. Its penalty has no
+1/n, so plain steps of it leave the finite numbers on the paper's data sets."""
 
 CONVENTIONAL = replace(PAPER, preserver="none", ascent="none")
 """The paper's ablation FedAF-C: conventional training on the new memories, L_M alone."""
