@@ -37,6 +37,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     server.drop(url)
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def new_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """An empty database to restore into; None: SQLite in the new home."""
+    if request.param == "sqlite":
+        yield None
+        return
+    server = request.getfixturevalue("postgres")
+    url = server.new_database()
+    yield url
+    server.drop(url)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained run folder for the worker's tests."""

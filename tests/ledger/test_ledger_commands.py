@@ -184,7 +184,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0003 already" in fedforget("ledger", "migrate")
+    assert "is 0004 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):

@@ -88,6 +88,7 @@ def serve(
     port = listening.getsockname()[1]
     with listening, Ledger.open(home, ledger_url) as ledger:
         settings = read_settings(ledger.home, url=url or address_for(host, port, tls=tls), behind_proxy=url is not None)
+        ledger.note_settings()
         if not ledger.public_keys():
             ledger.make_key()
         app = make_app(ledger, settings, with_worker=with_worker)

@@ -19,6 +19,7 @@ from fedforget.errors import InputError
 from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.recorded import recorded
 from fedforget.ledger.schema import Account, Link, SignIn, Token
 from fedforget.ledger.states import Role
 
@@ -54,7 +55,8 @@ class Accounts(Core):
             with self.database.writing() as session:
                 values = {"name": name, "role": known, "password": hashed, "identity": identity, "made": self.clock()}
                 account = session.scalars(insert(Account).values(values).returning(Account)).one()
-                self._append(session, actor, "account added", {"account": name, "role": known})
+                said = {"account": name, "role": known, **recorded("account", account)}
+                self._append(session, actor, "account added", said)
                 return account
         except IntegrityError:
             raise ConflictError(f"There is an account '{name}' already, or one with this identity.") from None
@@ -109,7 +111,8 @@ class Accounts(Core):
             if disabled:
                 session.execute(delete(Link).where(Link.account == name))
             said = {"account": name, "role": account.role, "disabled": account.disabled is not None}
-            self._append(session, actor, "account changed", said | {"password": password is not None})
+            said |= {"password": password is not None, **recorded("account", account)}
+            self._append(session, actor, "account changed", said)
             return account
 
     def authenticate(self, name: str, password: str) -> Person | None:
@@ -167,7 +170,8 @@ class Accounts(Core):
         }  # fmt: skip
         with self.database.writing() as session:
             token = session.scalars(insert(Token).values(values).returning(Token)).one()
-            self._append(session, actor, "token made", {"account": name, "token": token.id, "label": label})
+            said = {"account": name, "token": token.id, "label": label, **recorded("token", token)}
+            self._append(session, actor, "token made", said)
         return secret, token
 
     def tokens(self, name: str | None = None) -> list[Token]:
@@ -180,10 +184,11 @@ class Accounts(Core):
             query = (
                 update(Token).where(Token.id == searchable(id), Token.revoked.is_(None)).values(revoked=self.clock())
             )
-            name = session.scalars(query.returning(Token.account)).one_or_none()
-            if name is None:
+            token = session.scalars(query.returning(Token)).one_or_none()
+            if token is None:
                 raise MissingError("There is no such token, or it was revoked before.")
-            self._append(session, actor, "token revoked", {"account": name, "token": id})
+            said = {"account": token.account, "token": id, **recorded("token", token)}
+            self._append(session, actor, "token revoked", said)
 
     def token(self, secret: str) -> Person | None:
         """Whose token this is."""

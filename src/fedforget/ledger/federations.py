@@ -20,6 +20,7 @@ from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
+from fedforget.ledger.recorded import recorded
 from fedforget.ledger.schema import Federation, Version, held_to
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import method_settings
@@ -154,7 +155,13 @@ class Federations(ModelFiles, Core):
             with self.database.writing() as session:
                 federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
                 session.execute(insert(Version).values(version))
-                said = {"federation": name, "kind": kind, "place": place, **values}
+                said = {
+                    "federation": name,
+                    "kind": kind,
+                    "place": place,
+                    **values,
+                    **recorded("federation", federation),
+                }
                 self._append(session, actor, "federation registered", said)
                 self._append(session, actor, "version published", _first(name, sha256, guard_sha256))
                 return federation
@@ -200,7 +207,8 @@ class Federations(ModelFiles, Core):
         with self.database.writing() as session:
             query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
             federation = session.scalars(query.execution_options(populate_existing=True)).one()
-            self._append(session, actor, "federation changed", {"federation": name, **values})
+            said = {"federation": name, **values, **recorded("federation", federation)}
+            self._append(session, actor, "federation changed", said)
             return federation
 
 

@@ -76,7 +76,7 @@ class Intake(Core):
             if request is None:
                 same = select(Request).where(Request.fingerprint == values["fingerprint"])
                 return Submission(session.scalars(same).one(), created=False)
-            said = {**what, "ground": known_ground, "due": to_text(due)}
+            said = {**what, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
             self._append(session, asked_by, RequestState.RECEIVED, said, request.id)
             return Submission(request, created=True)
 
