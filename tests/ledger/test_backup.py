@@ -75,7 +75,7 @@ def test_there_and_back(full: World, new_url: str | None, tmp_path: Path):
         other.ledger, other.clock = again, full.clock
         assert other.serve().version is not None
         full.clock.go_on(days=31)
-        assert [version.number for version in again.destroy_superseded()] == [1, 2, 3, 4]
+        assert [version.number for version in other.destroy()] == [1, 2, 3, 4]
         assert not (again.home / "runs" / "sketch.pt").exists()
         assert again.check(pin).intact
 
