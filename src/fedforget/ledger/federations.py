@@ -21,11 +21,11 @@ from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.recorded import recorded
+from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version, held_to
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import method_settings
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run
 
 Kind = Literal["local", "flower"]
 
@@ -90,17 +90,16 @@ class Description:
 
 def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
     """What a trained run folder's clients hold, its model, and what later rounds of it are held to."""
-    run = Run(Path(folder))
-    if not run.finished:
-        raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
+    run, model, guard = read_run(folder)
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset)
+    check_fits(model, federation.model.state_dict(), folder)
     counts = {}
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
     classes = tuple(str(name) for name in dataset.classes)
-    return Description(classes, counts, shape=dataset.shape), run.load_model(), run.load_guard(run.trunk)
+    return Description(classes, counts, shape=dataset.shape), model, guard
 
 
 class Settings(TypedDict, total=False):
