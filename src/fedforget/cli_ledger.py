@@ -66,6 +66,8 @@ def needs_service() -> Iterator[None]:
 def open_ledger(home: Path | None, url: str | None) -> Ledger:
     with needs_service():
         from fedforget.ledger.book import Ledger
+        from fedforget.ledger.privacy import make_nothing_for_others
+    make_nothing_for_others()
     return Ledger.open(home, url)
 
 
@@ -113,6 +115,8 @@ def restore(
     with needs_service():
         from fedforget.ledger.backup import restore as restore_backup
         from fedforget.ledger.book import default_home
+        from fedforget.ledger.privacy import make_nothing_for_others
+    make_nothing_for_others()
     where = home or default_home()
     with restore_backup(file, where, url, pins=_pins(pin)) as ledger:
         head = ledger.head()

@@ -18,6 +18,7 @@ from fedforget.console.app import make_app
 from fedforget.console.settings import ConsoleSettings, is_loopback, read_settings
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.privacy import make_nothing_for_others
 from fedforget.ledger.states import Role
 
 FIRST_ADMIN = "admin"
@@ -84,6 +85,7 @@ def serve(
     for path in (certificate, key):
         if path is not None and not path.is_file():
             raise InputError(f"{path} is not there.")
+    make_nothing_for_others()
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     with listening, Ledger.open(home, ledger_url) as ledger:

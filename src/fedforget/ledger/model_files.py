@@ -44,10 +44,11 @@ class ModelFiles(Core):
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.model_path(sha256)
         with writing():
-            self.models.mkdir(parents=True, exist_ok=True)
+            self.models.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = self.models / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
         write_bytes(part, data)
         with writing():
+            part.chmod(0o600)
             os.replace(part, path)
             sync_folder(self.models)
         return sha256
