@@ -72,6 +72,12 @@ class Accounts(Core):
             raise MissingError("There is no such account.")
         return found
 
+    def can_prove_itself(self, name: str) -> bool:
+        """Whether an account has a password, a sign-in provider or a token that is good."""
+        account, now = self.account(name), self.clock()
+        alive = [t for t in self.tokens(name) if t.revoked is None and (t.expires is None or t.expires > now)]
+        return bool(account.password or account.identity or alive)
+
     def account_of_identity(self, identity: str) -> Person | None:
         """Who an OIDC provider says they are, if we know them."""
         with self.database.reading() as session:
