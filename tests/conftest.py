@@ -29,7 +29,7 @@ LONGEST_FIRST = (
     "ledger/test_intake.py", "ledger/test_backup.py", "test_report_evidence.py", "audit/test_examine.py",
     "experiments/test_engine.py", "test_wheel.py", "ledger/test_versions.py", "test_library_example.py",
     "ledger/test_rules.py", "ledger/test_certificate.py", "ledger/test_ledger_commands.py", "test_pipeline.py",
-    "ledger/test_worker_guards.py",
+    "ledger/test_worker_guards.py", "ledger/test_archive.py", "ledger/test_recorded.py", "ledger/test_run_folders.py",
     "data/test_data_cifar10.py", "flower/test_examples.py", "flower/test_app.py", "test_determinism.py",
     "ledger/test_consistency.py", "ledger/test_chain.py", "test_auditing.py", "test_imports.py",
 )  # fmt: skip

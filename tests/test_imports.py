@@ -160,7 +160,7 @@ LAYERS: dict[str, int] = {
     "pipeline": 8, "auditing": 8, "demo": 8, "jobs": 8, "serving": 8,
     "flower": 9, "ledger": 10, "console": 11, "cli": 12, "cli_reproduce": 12, "cli_verify": 12, "cli_ledger": 12,
     "cli_request": 12, "cli_work": 12, "cli_serve": 12, "cli_bench": 12, "cli_terminal": 12, "cli_targets": 12,
-    "cli_train": 12, "cli_forget": 12, "cli_audit": 12,
+    "cli_train": 12, "cli_forget": 12, "cli_audit": 12, "cli_acting": 12,
 }  # fmt: skip
 
 

@@ -1,13 +1,11 @@
 """`fedforget ledger`, `keys` and `account`: the ledger's own care, from a terminal or cron.
 
-Whoever runs these can write the ledger's files: --as says in whose name, and is recorded, not proven. The ledger's own
-packages are imported inside: everything else works without them."""
+In whose name a command acts is in `cli_acting`. The ledger's own packages are imported inside: everything else works
+without them."""
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedforget.cli_acting import acting, operator
 from fedforget.cli_terminal import JsonOption, print_result
+from fedforget.console.permissions import Permission
 from fedforget.errors import InputError
 from fedforget.files import write_text
 
@@ -38,7 +38,12 @@ LedgerOption = Annotated[
     ),
 ]
 AsOption = Annotated[
-    str | None, typer.Option("--as", help="The account that acts (default: $FEDFORGET_ACCOUNT, else your user name).")
+    str | None,
+    typer.Option(
+        "--as",
+        help="The account that acts (default: whose token $FEDFORGET_TOKEN is, else $FEDFORGET_ACCOUNT, else your user "
+        "name). One that has a password or a token must prove it.",
+    ),
 ]
 ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
 MethodOption = Annotated[str, typer.Option(help="The method that serves its requests.")]
@@ -66,23 +71,9 @@ def needs_service() -> Iterator[None]:
 def open_ledger(home: Path | None, url: str | None) -> Ledger:
     with needs_service():
         from fedforget.ledger.book import Ledger
+        from fedforget.ledger.privacy import make_nothing_for_others
+    make_nothing_for_others()
     return Ledger.open(home, url)
-
-
-def acting(ledger: Ledger, name: str | None) -> str:
-    """The account to act for; one that is not there cannot be blamed."""
-    from fedforget.ledger.errors import MissingError
-
-    name = (name or os.environ.get("FEDFORGET_ACCOUNT") or getpass.getuser()).lower()
-    try:
-        account = ledger.account(name)
-    except MissingError:
-        raise InputError(
-            f"There is no account '{name}'; name one with --as, or add it: fedforget account add {name} --role ROLE."
-        ) from None
-    if account.disabled is not None:
-        raise InputError(f"The account '{name}' is disabled; name another with --as.")
-    return name
 
 
 @ledger_app.command("backup")
@@ -97,7 +88,7 @@ def make_backup(
     with open_ledger(home, url) as ledger:
         from fedforget.ledger.backup import backup
 
-        pin = backup(ledger, file, with_keys=with_keys)
+        pin = backup(ledger, file, with_keys=with_keys, actor=operator(ledger))
     print_result(as_json, {"file": str(file), "pin": str(pin)}, [f"Wrote {file}, up to event {pin.number}.", str(pin)])
 
 
@@ -113,6 +104,8 @@ def restore(
     with needs_service():
         from fedforget.ledger.backup import restore as restore_backup
         from fedforget.ledger.book import default_home
+        from fedforget.ledger.privacy import make_nothing_for_others
+    make_nothing_for_others()
     where = home or default_home()
     with restore_backup(file, where, url, pins=_pins(pin)) as ledger:
         head = ledger.head()
@@ -195,8 +188,9 @@ def register_run(
 ) -> None:
     """Make a trained run folder a federation that requests can be about."""
     with open_ledger(home, url) as ledger:
+        actor = acting(ledger, as_account, Permission.ROLL_BACK).actor  # who may say which model is the current one
         federation = ledger.register_run(
-            name, run, actor=acting(ledger, as_account), method=method, preset=preset, audit_level=audit_level,
+            name, run, actor=actor, method=method, preset=preset, audit_level=audit_level,
             accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
         )  # fmt: skip
     print_registered(federation, as_json)
@@ -214,7 +208,7 @@ def rollback(
 ) -> None:
     """Make an older version current again. Requests served since then fail, and can be queued again."""
     with open_ledger(home, url) as ledger:
-        version = ledger.rollback(federation, to, reason, actor=acting(ledger, as_account))
+        version = ledger.rollback(federation, to, reason, actor=acting(ledger, as_account, Permission.ROLL_BACK).actor)
     print_result(
         as_json, version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."]
     )
@@ -224,7 +218,7 @@ def rollback(
 def make_key(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
     """Make the first key."""
     with open_ledger(home, url) as ledger:
-        key = ledger.make_key()
+        key = ledger.make_key(actor=operator(ledger))
         print_result(as_json, key.to_json(), [f"Key {key.id}; hand out {ledger.key_folder / key.id}.public.pem."])
 
 
@@ -232,7 +226,7 @@ def make_key(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOpt
 def rotate_key(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
     """Sign with a new key from now on. What the old one signed still verifies."""
     with open_ledger(home, url) as ledger:
-        key = ledger.rotate_key()
+        key = ledger.rotate_key(actor=operator(ledger))
         print_result(as_json, key.to_json(), [f"Key {key.id}; hand out {ledger.key_folder / key.id}.public.pem."])
 
 
@@ -258,7 +252,7 @@ def add_account(
 ) -> None:
     """Add an account without a password; it signs in by a link."""
     with open_ledger(home, url) as ledger:
-        account = ledger.add_account(name, role)
+        account = ledger.add_account(name, role, actor=operator(ledger))
     print_result(as_json, account.to_json(), [f"Added {account.name}, {account.role}."])
 
 
@@ -283,7 +277,8 @@ def disable_account(
 ) -> None:
     """Switch an account off; its sessions end now."""
     with open_ledger(home, url) as ledger:
-        account = ledger.change_account(name, disabled=True, actor=acting(ledger, as_account))
+        actor = acting(ledger, as_account, Permission.KEEP_ACCOUNTS).actor
+        account = ledger.change_account(name, disabled=True, actor=actor)
     print_result(as_json, account.to_json(), [f"{account.name} is disabled."])
 
 
@@ -296,8 +291,13 @@ def make_link(
     url: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """A link that signs this account in, once."""
+    """A link that signs this account in, once; for one that has nothing else to sign in with."""
     with open_ledger(home, url) as ledger:
-        secret = ledger.make_link(name, lasting=timedelta(hours=hours))
+        if ledger.can_prove_itself(name):
+            raise InputError(
+                f"'{name}' has a password, a token or a sign-in provider; an admin makes a link for it in the console. "
+                "Where no admin can sign in any more, add one: fedforget account add NAME --role admin."
+            )
+        secret = ledger.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
     link = f"{console.rstrip('/')}/link/{secret}"
     print_result(as_json, {"link": link}, [link])

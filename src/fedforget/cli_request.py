@@ -12,15 +12,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedforget.cli_acting import acting
 from fedforget.cli_ledger import (
     AsOption,
     HomeOption,
     LedgerOption,
     ReasonOption,
-    acting,
     open_ledger,
 )
 from fedforget.cli_terminal import JsonOption, print_result
+from fedforget.console.permissions import Permission
 from fedforget.data.features import parse_feature
 from fedforget.errors import InputError
 from fedforget.files import write_text
@@ -55,8 +56,8 @@ def submit(
     """Hand in a request. The same one twice is one request."""
     target = _target(client, label, samples, feature, whole_client)
     with open_ledger(home, url) as ledger:
-        asked_by = acting(ledger, as_account)
-        done = ledger.submit(federation, target, subject=subject, ground=ground, asked_by=asked_by)
+        who = acting(ledger, as_account, Permission.SUBMIT)
+        done = ledger.submit(federation, target, subject=subject, ground=ground, asked_by=who.account, actor=who.actor)
     request = done.request
     line = f"Request {request.id} is {request.state}: {target.describe()}, due {request.due:%Y-%m-%d}."
     print_result(as_json, {**request.to_json(), "created": done.created},
@@ -163,7 +164,7 @@ def accept(
 ) -> None:  # fmt: skip
     """Accept a request and queue it for a worker."""
     with open_ledger(home, url) as ledger:
-        actor, found = acting(ledger, as_account), ledger.find_request(id)
+        actor, found = acting(ledger, as_account, Permission.ACCEPT).actor, ledger.find_request(id)
         ledger.accept(found.id, actor=actor)
         _changed(ledger.queue(found.id, actor=actor), as_json)
 
@@ -175,7 +176,8 @@ def refuse(
 ) -> None:  # fmt: skip
     """Refuse a request, with the reason."""
     with open_ledger(home, url) as ledger:
-        _changed(ledger.refuse(ledger.find_request(id).id, reason, actor=acting(ledger, as_account)), as_json)
+        actor = acting(ledger, as_account, Permission.REFUSE).actor
+        _changed(ledger.refuse(ledger.find_request(id).id, reason, actor=actor), as_json)
 
 
 @request_app.command()
@@ -190,8 +192,8 @@ def extend(
 ) -> None:
     """Move a request's deadline, with the reason."""
     with open_ledger(home, url) as ledger:
-        found = ledger.find_request(id)
-        _changed(ledger.extend(found.id, months, reason, actor=acting(ledger, as_account)), as_json)
+        actor = acting(ledger, as_account, Permission.EXTEND).actor
+        _changed(ledger.extend(ledger.find_request(id).id, months, reason, actor=actor), as_json)
 
 
 @request_app.command()
@@ -201,7 +203,8 @@ def retry(
 ) -> None:  # fmt: skip
     """Queue a failed request again."""
     with open_ledger(home, url) as ledger:
-        _changed(ledger.retry(ledger.find_request(id).id, actor=acting(ledger, as_account)), as_json)
+        actor = acting(ledger, as_account, Permission.RETRY).actor
+        _changed(ledger.retry(ledger.find_request(id).id, actor=actor), as_json)
 
 
 @request_app.command()
@@ -216,8 +219,8 @@ def decide(
 ) -> None:
     """Decide about a version that the audit, or the accuracy it would cost, held back; with the reason."""
     with open_ledger(home, url) as ledger:
-        found = ledger.find_request(id)
-        ledger.decide(found.id, publish, reason, actor=acting(ledger, as_account))
+        actor, found = acting(ledger, as_account, Permission.DECIDE).actor, ledger.find_request(id)
+        ledger.decide(found.id, publish, reason, actor=actor)
         _changed(ledger.request(found.id), as_json)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from fedforget.cli_acting import acting
 from fedforget.cli_ledger import (
     AsOption,
     HomeOption,
@@ -21,13 +22,13 @@ from fedforget.cli_ledger import (
     MethodOption,
     PresetOption,
     TogetherOption,
-    acting,
     ledger_app,
     needs_service,
     open_ledger,
     print_registered,
 )
 from fedforget.cli_terminal import DeviceOption, JsonOption, print_result
+from fedforget.console.permissions import Permission
 from fedforget.errors import InputError
 
 
@@ -103,8 +104,9 @@ def register_flower_federation(
     with open_ledger(home, url) as ledger:
         from fedforget.ledger.executor_flower import register_flower
 
+        actor = acting(ledger, as_account, Permission.ROLL_BACK).actor
         federation = register_flower(
-            ledger, name, file, actor=acting(ledger, as_account), method=method, preset=preset,
+            ledger, name, file, actor=actor, method=method, preset=preset,
             audit_level=audit_level, accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
         )  # fmt: skip
     print_registered(federation, as_json)

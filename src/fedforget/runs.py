@@ -362,16 +362,23 @@ def save_model(path: Path, state: Mapping[str, Tensor]) -> str:
 
 def load_model(path: Path, sha256: str) -> State:
     """Read a model, refusing one whose bytes are not the ones that were written."""
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
-    if not path.exists():
+    if not path.is_file():
         raise InputError(f"Model file {path} is missing; restore it from a backup or train again.")
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Model file {path} cannot be read: {error.strerror}.") from None
     if hashlib.sha256(data).hexdigest() != sha256:
         raise InputError(
             f"Model file {path} is damaged (its checksum is not the one written down); restore it or train again."
         )
-    return load(data)
+    try:
+        return load(data)
+    except (SafetensorError, KeyError):
+        raise InputError(f"{path} is no model file (safetensors); restore it from a backup or train again.") from None
 
 
 def save_guard(folder: Path, guard: Guard | None) -> str | None:

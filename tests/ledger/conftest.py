@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ledger_commands import Command
 from ledger_worlds import Ticking, World, begin_in_sqlite
 from postgres_server import PostgresServer, postgres_server, programs
 from worker_worlds import CONFIG
@@ -32,6 +33,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}"
         return
     server: PostgresServer = request.getfixturevalue("postgres")
+    url = server.new_database()
+    yield url
+    server.drop(url)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.real)])
+def new_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """An empty database to restore into; None: SQLite in the new home."""
+    if request.param == "sqlite":
+        yield None
+        return
+    server = request.getfixturevalue("postgres")
     url = server.new_database()
     yield url
     server.drop(url)
@@ -63,3 +76,10 @@ def ledger(request: pytest.FixtureRequest, url: str, tmp_path: Path, clock: Tick
 def world(ledger: Ledger, clock: Ticking) -> World:
     """A ledger with a key, accounts and a federation `digits`."""
     return World(ledger, clock)
+
+
+@pytest.fixture
+def fedforget(world: World, monkeypatch: pytest.MonkeyPatch) -> Command:
+    # The commands look at the clock on the wall.
+    world.clock.now = world.clock.now.replace(year=2999)
+    return Command(world, monkeypatch)

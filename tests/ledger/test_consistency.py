@@ -85,7 +85,7 @@ def test_a_model_file_that_is_changed_gone_or_back(world: World):
     old = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
     data = old.read_bytes()
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     old.write_bytes(data)
     assert f"The model file {old.name} was destroyed, but is there." in world.ledger.check().problems
 
@@ -104,7 +104,7 @@ def test_a_guard_file_that_is_changed_gone_or_back(world: World):
     assert world.ledger.check().intact
     world.served()
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     assert world.ledger.check().intact
     path.write_bytes(data)
     assert world.ledger.check().problems == (f"The guard file {path.name} was destroyed, but is there.",)

@@ -61,7 +61,7 @@ def test_without_a_guard_the_trail_is_as_it_was_before_there_were_any(world: Wor
     world.served()
     world.ledger.rollback("digits", 1, "broken", actor="oscar")
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     first, forgotten = bodies(world, "version published")
     assert {*first} == {"federation", "version", "sha256", "parent", "kind"}
     said = {"version", "federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict"}
@@ -126,7 +126,7 @@ def test_a_guard_that_is_not_whole_is_neither_published_nor_brought_back(world: 
     assert guards(world) == [None, world.guard(), None]
 
 
-def test_an_officer_publishes_it_or_it_is_swept(world: World):
+def test_an_officer_publishes_it_or_it_is_destroyed(world: World):
     request = world.queued()
     guard = world.guard()
     world.serve(fell=9.0, guard=guard)
@@ -143,11 +143,8 @@ def test_an_officer_publishes_it_or_it_is_swept(world: World):
     other = world.guard(5.0)
     world.serve(fell=9.0, guard=other)
     world.ledger.decide(request.id, False, "It is not.", actor="oscar")
-    grow_old(world, other)
-    swept = world.ledger.sweep_models(AT_ONCE)
-    assert other in swept
-    assert guard not in swept
     assert not world.ledger.model_path(other).exists()
+    assert world.ledger.model_path(guard).exists()
     assert world.ledger.check().intact
 
 
@@ -193,14 +190,14 @@ def test_it_is_destroyed_with_the_last_version_that_has_it(world: World):
     serve(world, 1.0)
     world.clock.go_on(days=20)
     serve(world, 2.0)
-    assert [version.number for version in ledger.destroy_superseded()] == [1]
+    assert [version.number for version in world.destroy()] == [1]
     world.clock.go_on(days=20)
-    assert [version.number for version in ledger.destroy_superseded()] == [2]
+    assert [version.number for version in world.destroy()] == [2]
     assert not ledger.model_path(ledger.version("digits", 2).sha256).exists()
     assert ledger.model_path(guard).exists(), "version 3 has the same"
     assert ledger.check().intact
     world.clock.go_on(days=20)
-    assert [version.number for version in ledger.destroy_superseded()] == [3]
+    assert [version.number for version in world.destroy()] == [3]
     assert not ledger.model_path(guard).exists()
     assert guards(world) == [None, guard, guard, world.guard(2.0)], "the hashes stay"
     assert [body.get("guard") for body in bodies(world, "destroyed")] == [None, None, guard]
@@ -215,7 +212,7 @@ def test_several_at_once_take_it_with_them(world: World):
     serve(world, 1.0)
     serve(world, None)
     world.clock.go_on(days=31)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [1, 2, 3]
+    assert [version.number for version in world.destroy()] == [1, 2, 3]
     assert not world.ledger.model_path(guard).exists()
     assert world.ledger.check().intact
 
@@ -228,7 +225,7 @@ def test_another_federation_may_have_the_same(world: World):
     world.serve(guard=guard)
     serve(world, None)
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     assert world.ledger.version("digits", 2).state == "destroyed"
     assert world.ledger.model_path(guard).exists()
     assert world.ledger.check().intact
@@ -240,15 +237,15 @@ def test_what_an_officer_may_still_publish_keeps_its_guard(world: World):
     assert guard is not None
     request = world.queued()
     world.serve(fell=9.0, guard=guard)
+    rejected = bodies(world, "deciding")[-1]["sha256"]
     ledger.rollback("digits", 1, "broken", actor="oscar")
     world.clock.go_on(days=31)
-    assert [version.number for version in ledger.destroy_superseded()] == [2]
+    assert [version.number for version in world.destroy()] == [2]
     assert ledger.model_path(guard).exists()
     assert ledger.check().intact
     ledger.decide(request.id, False, "It is not.", actor="oscar")
-    assert ledger.check().intact, "nobody has said that it was destroyed"
-    grow_old(world, guard)
-    assert guard in ledger.sweep_models(AT_ONCE)
+    assert not ledger.model_path(guard).exists()
+    assert bodies(world, "failed")[-1]["destroyed"] == sorted([guard, rejected])
     assert ledger.check().intact
 
 
@@ -258,7 +255,7 @@ def test_one_that_was_destroyed_may_be_made_again(world: World):
     assert guard is not None
     serve(world, None)
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     assert bodies(world, "destroyed")[-1]["guard"] == guard
     request = world.queued()
     world.serve(fell=9.0, guard=world.guard(1.0))

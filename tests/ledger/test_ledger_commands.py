@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_worlds import World
+from ledger_commands import ASK, OS_USER, Command
 from typer.testing import CliRunner
 
 from fedforget.cli import app
-from fedforget.errors import FedForgetError
 from fedforget.ledger.book import Ledger
-
-
-class Command:
-    """Says `fedforget ...` in one home."""
-
-    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.world = world
-        monkeypatch.setenv("FEDFORGET_HOME", str(world.ledger.home))
-        monkeypatch.setenv("FEDFORGET_LEDGER", world.ledger.database.url)
-        monkeypatch.setenv("FEDFORGET_ACCOUNT", "oscar")
-
-    def __call__(self, *words: Any, code: int = 0) -> str:
-        said = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-        assert said.exit_code == code, said.output
-        return said.stdout
-
-    def json(self, *words: Any, code: int = 0) -> Any:
-        return json.loads(self(*words, "--json", code=code))
-
-    def refused(self, *words: Any) -> str:
-        with pytest.raises(FedForgetError) as caught:
-            CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
-        return str(caught.value)
-
-
-@pytest.fixture
-def fedforget(world: World, monkeypatch: pytest.MonkeyPatch) -> Command:
-    # The commands look at the clock on the wall.
-    world.clock.now = world.clock.now.replace(year=2999)
-    return Command(world, monkeypatch)
-
-
-ASK = ("request", "submit", "--federation", "digits", "--client", 0, "--subject", "case-1", "--ground", "objection")
 
 
 def test_from_submission_to_certificate(fedforget: Command, tmp_path: Path):
@@ -107,7 +72,7 @@ def test_a_decision_is_told(fedforget: Command, tmp_path: Path):
     said = fedforget("request", "decide", request.id, "--publish", "--reason", "It is a prototype.")
     assert f"Request {request.id} is done" in said
     fedforget("request", "show", request.id, "--certificate", tmp_path / "c")
-    assert "Published by decision of oscar: It is a prototype." in fedforget("verify", tmp_path / "c")
+    assert f"Published by decision of {OS_USER} as oscar: It is a prototype." in fedforget("verify", tmp_path / "c")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +116,7 @@ def test_refuse_and_retry(fedforget: Command):
     failed = world.queued()
     world.ledger.fail(world.claim(), "broken", retry=False)
     assert fedforget.json("request", "retry", failed.id)["state"] == "queued"
-    assert world.ledger.events(request=failed.id, limit=1)[0].actor == "oscar"
+    assert world.ledger.events(request=failed.id, limit=1)[0].actor == f"{OS_USER} as oscar"
 
 
 def test_a_list_shows_what_is_late(fedforget: Command):
@@ -184,7 +149,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0003 already" in fedforget("ledger", "migrate")
+    assert "is 0004 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):
@@ -200,7 +165,9 @@ def test_accounts(fedforget: Command):
     assert link.startswith("https://erase.example.org/link/")
     person = fedforget.world.ledger.redeem_link(link.rpartition("/")[2])
     assert person is None, "the clock of this test is a thousand years ahead"
-    assert fedforget.json("account", "disable", "carl")["disabled"]
+    assert "is officer, and may not keep accounts" in fedforget.refused("account", "disable", "carl")
+    fedforget("account", "add", "ada", "--role", "admin")
+    assert fedforget.json("account", "disable", "carl", "--as", "ada")["disabled"]
     assert "is disabled" in fedforget.refused(*ASK, "--class", 1, "--as", "carl")
 
 

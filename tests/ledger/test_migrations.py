@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import warnings
 from collections.abc import Iterator
@@ -12,13 +13,14 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, change
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.engine import Engine
 
 from fedforget.errors import InputError
 from fedforget.ledger import triggers
 from fedforget.ledger.book import Ledger, migrate
+from fedforget.ledger.chain import BEGINNING, Pin, canonical, hash_of
 from fedforget.ledger.database import MIGRATIONS, Database, newest_revision, upgrade
 from fedforget.ledger.schema import Base
 
@@ -56,8 +58,21 @@ def test_the_migrations_make_the_tables_of_today(ledger: Ledger, engine: Engine)
 
 def test_the_history_is_one_line():
     script = ScriptDirectory(str(MIGRATIONS))
-    assert [revision.revision for revision in script.walk_revisions()] == ["0003", "0002", "0001"]
-    assert newest_revision() == "0003"
+    assert [revision.revision for revision in script.walk_revisions()] == ["0004", "0003", "0002", "0001"]
+    assert newest_revision() == "0004"
+
+
+def as_told_then(
+    events: list[dict[str, Any]], head: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The chain as it was before events held rows, and named who asked."""
+    previous, told = BEGINNING, []
+    for event in events:
+        body = {name: value for name, value in json.loads(event["body"]).items() if name not in ("row", "asked_by")}
+        then = {**event, "body": body, "previous": previous}
+        previous = hash_of(then)
+        told.append({**then, "body": canonical(body), "hash": previous})
+    return told, [{**head[0], "hash": previous}]
 
 
 def older_ledger(world: World, url: str, revision: str) -> list[dict[str, Any]]:
@@ -66,6 +81,7 @@ def older_ledger(world: World, url: str, revision: str) -> list[dict[str, Any]]:
     tables = FIRST_TABLES if revision == "0001" else (*FIRST_TABLES, *SECOND_TABLES)
     with world.ledger.database.snapshot() as source:
         rows = {name: [dict(row._mapping) for row in source.execute(text(f"SELECT * FROM {name}"))] for name in tables}
+    rows["events"], rows["head"] = as_told_then(rows["events"], rows["head"])
     with old.changing_schema() as connection:
         upgrade(connection, revision)
         for name in tables:
@@ -104,20 +120,25 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
     events = older_ledger(world, other_url, revision)
     home = world.ledger.home
     with pytest.raises(
-        InputError, match=f"has the schema {revision}, but this fedforget works with 0003; make a backup"
+        InputError, match=f"has the schema {revision}, but this fedforget works with 0004; make a backup"
     ):
         Ledger.open(home, other_url)
-    assert migrate(home, other_url) == (revision, "0003")
+    assert migrate(home, other_url) == (revision, "0004")
     with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
-        assert ledger.check(world.ledger.head()).intact, "the chain, the rows and the rules"
-        assert ledger.head().number == len(events)
+        pin = Pin(world.ledger.head().ledger, len(events), events[-1]["hash"])
+        assert ledger.check(pin).problems == (), "the chain, the rows and the rules"
+        found = ledger.events(after=len(events))
+        assert [(event.kind, event.actor) for event in found] == [
+            ("account found", "system"), ("account found", "system"), ("federation found", "system"),
+        ]  # fmt: skip
+        assert all("what was changed in it before is not known" in event.body for event in found)
         assert ledger.request(done.id).to_json() == done.to_json()
         certificate = ledger.certificate_of(done.id)
         assert certificate is not None
         assert certificate.withdrawn is None
         with ledger.database.reading() as session:
-            found = triggers.installed(session.connection())
-        assert found == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
+            rules = triggers.installed(session.connection())
+        assert rules == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
         assert [version.guard for version in ledger.versions("digits")] == [None, None]
         again = World.__new__(World)
         again.ledger, again.clock = ledger, world.clock
@@ -127,7 +148,27 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
         ledger.rollback("digits", 2, "broken", actor="oscar")
         assert ledger.current_version("digits").guard is None
         assert ledger.check().intact
-    assert migrate(home, other_url) == ("0003", "0003"), "a second time changes nothing"
+    assert migrate(home, other_url) == ("0004", "0004"), "a second time changes nothing"
+
+
+def test_what_was_changed_in_an_older_ledger_is_named_where_its_events_say_it(world: World, other_url: str):
+    """It opens and works all the same; from then on every change of a row beside the trail is named."""
+    older_ledger(world, other_url, "0002")
+    old = Database(other_url)
+    with old.writing() as session:
+        session.execute(text("UPDATE accounts SET role = 'admin' WHERE name = 'ann'"))
+        session.execute(text("UPDATE federations SET keep_days = 0"))
+        session.execute(text("UPDATE accounts SET password = 'x' WHERE name = 'ann'"))  # no event ever said it
+    old.close()
+    migrate(world.ledger.home, other_url)
+    before = (
+        "The account 'ann' was found with another role than its events said.",
+        "The federation 'digits' was found with another keep_days than its events said.",
+    )
+    with Ledger.open(world.ledger.home, other_url, clock=world.clock) as ledger:
+        assert ledger.check().problems == before
+        change(ledger, "UPDATE accounts SET password = 'y' WHERE name = 'ann'")
+        assert ledger.check().problems == (*before, "The account 'ann' has another password than its events say.")
 
 
 def test_a_result_that_an_officer_held_before_there_were_guards_can_be_published(world: World, other_url: str):
@@ -164,7 +205,7 @@ def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypat
     with old.reading() as session:
         assert not inspect(session.connection()).has_table("remains")
     old.close()
-    assert migrate(world.ledger.home, other_url) == ("0001", "0003")
+    assert migrate(world.ledger.home, other_url) == ("0001", "0004")
 
 
 def test_a_newer_one_is_left_alone(ledger: Ledger, engine: Engine):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from sqlalchemy import text
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import conclude
 from fedforget.errors import InputError
+from fedforget.ledger.clock import to_text
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.results import Result
 from fedforget.ledger.versions import Versions
@@ -329,22 +330,34 @@ def test_weights_that_were_changed_do_not_come_back(world: World):
 # Destruction
 
 
+def _in_days(world: World, number: int, days: float) -> datetime:
+    superseded = world.ledger.version("digits", number).superseded
+    assert superseded is not None
+    return superseded + timedelta(days=days)
+
+
 def test_superseded_weights_are_destroyed_in_time_and_their_hashes_stay(world: World):
     world.served()
     old = world.ledger.version("digits", 1)
     path = world.ledger.model_path(old.sha256)
-    world.clock.go_on(days=29)
+    world.clock.go_on(days=29, seconds=-10)
+    assert world.ledger.destroy_superseded() == []
+    world.clock.go_on(seconds=20)
+    assert world.ledger.destroy_superseded() == []
+    (event,) = world.ledger.events(kinds=["destruction announced"])
+    assert json.loads(event.body)["due"] == to_text(_in_days(world, 1, 30))
+    world.clock.go_on(days=1, seconds=-5)
     assert world.ledger.destroy_superseded() == []
     assert path.exists()
-    world.clock.go_on(days=2)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
+    world.clock.go_on(seconds=10)
+    assert [version.number for version in world.ledger.destroy_superseded()] == [1], "in time to the second"
     assert not path.exists()
     found = world.ledger.version("digits", 1)
     assert (found.state, found.sha256) == ("destroyed", old.sha256)
     (event,) = world.ledger.events(kinds=["destroyed"])
     assert json.loads(event.body)["sha256"] == old.sha256
     assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
-    assert world.ledger.destroy_superseded() == []
+    assert world.destroy() == []
     assert world.ledger.check().intact
     with pytest.raises(ConflictError, match="were destroyed"):
         world.ledger.rollback("digits", 1, "x", actor="oscar")
@@ -362,7 +375,7 @@ def test_what_lies_beside_the_weights_goes_with_them(world: World):
     world.ledger.start_audit(claim)
     world.ledger.finish(claim, world.result(claim, remains=(("checkpoint", files[0]), ("sketch", files[1]))))
     world.clock.go_on(days=31)
-    world.ledger.destroy_superseded()
+    world.destroy()
     assert not any((world.ledger.home / name).exists() for name in files)
     body = json.loads(world.ledger.events(kinds=["destroyed"])[0].body)
     assert [(item["kind"], item["path"]) for item in body["remains"]] == [
@@ -383,10 +396,10 @@ def test_another_file_in_its_place_is_not_touched(world: World):
         world.ledger.finish(claim, world.result(claim, remains=(("sketch", "sketch"),)))
         world.clock.go_on(days=20)
     world.clock.go_on(days=-5)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
+    assert [version.number for version in world.destroy()] == [1]
     assert place.read_text() == "second"
     world.clock.go_on(days=20)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [2]
+    assert [version.number for version in world.destroy()] == [2]
     assert not place.exists()
     assert world.ledger.check().intact
 
@@ -406,7 +419,7 @@ def test_weights_that_came_back_are_not_destroyed(world: World):
     world.served()
     world.ledger.rollback("digits", 1, "broken", actor="oscar")
     world.clock.go_on(days=365)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [2]
+    assert [version.number for version in world.destroy()] == [2]
     assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
     assert world.ledger.check().intact
 
@@ -421,6 +434,8 @@ def test_each_federation_keeps_as_long_as_it_says(world: World):
 def test_interrupted_after_the_file_is_gone_it_is_destroyed_at_last(world: World, monkeypatch: pytest.MonkeyPatch):
     world.served()
     world.clock.go_on(days=31)
+    assert world.ledger.destroy_superseded() == []
+    world.clock.go_on(days=1)
 
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt

@@ -143,6 +143,8 @@ def test_the_guard_in_force_follows_the_weights(office: Office, clock: Ticking, 
     assert three.guard is not None
     assert seven.guard is not None
     clock.go_on(days=31)
+    assert ledger.destroy_superseded() == [], "they are announced"
+    clock.go_on(days=1)
     assert len(ledger.destroy_superseded()) == 6
     assert not ledger.model_path(three.guard).exists()
     assert ledger.model_path(seven.guard).exists()

@@ -23,7 +23,7 @@ from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description
 from fedforget.ledger.results import Result
-from fedforget.ledger.schema import Request
+from fedforget.ledger.schema import Request, Version
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.requests import ErasureRequest
@@ -167,6 +167,12 @@ class World:
         claim = self.claim(worker)
         self.ledger.start_audit(claim)
         return self.ledger.finish(claim, self.result(claim, **how))
+
+    def destroy(self) -> list[Version]:
+        """Two looks, a day apart: what is over is announced, and gone a day later."""
+        self.ledger.destroy_superseded()
+        self.clock.go_on(days=1)
+        return self.ledger.destroy_superseded()
 
     def served(self, **how: Any) -> Request:
         """A request that is done."""

@@ -21,6 +21,7 @@ from fedforget.console.door import MOST_CONNECTIONS, Door
 from fedforget.console.settings import ConsoleSettings, is_loopback, read_settings
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.privacy import make_nothing_for_others
 from fedforget.ledger.states import Role
 
 FIRST_ADMIN = "admin"
@@ -102,10 +103,12 @@ def serve(
     for path in (certificate, key):
         if path is not None and not path.is_file():
             raise InputError(f"{path} is not there.")
+    make_nothing_for_others()
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     with listening, Ledger.open(home, ledger_url) as ledger:
         settings = read_settings(ledger.home, url=url or address_for(host, port, tls=tls), behind_proxy=url is not None)
+        ledger.note_settings()
         if not ledger.public_keys():
             ledger.make_key()
         app = make_app(ledger, settings, with_worker=with_worker)

@@ -21,6 +21,7 @@ from fedforget.ledger.checks import check_account_name, check_label, check_word,
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
+from fedforget.ledger.recorded import recorded
 from fedforget.ledger.schema import Account, Link, SignIn, Token
 from fedforget.ledger.states import Role
 
@@ -52,7 +53,8 @@ class Accounts(Core):
             with self.database.writing() as session:
                 values = {"name": name, "role": known, "password": hashed, "identity": identity, "made": self.clock()}
                 account = session.scalars(insert(Account).values(values).returning(Account)).one()
-                self._append(session, actor, "account added", {"account": name, "role": known})
+                said = {"account": name, "role": known, **recorded("account", account)}
+                self._append(session, actor, "account added", said)
                 return account
         except IntegrityError:
             raise ConflictError(f"There is an account '{name}' already, or one with this identity.") from None
@@ -67,6 +69,12 @@ class Accounts(Core):
         if found is None:
             raise MissingError("There is no such account.")
         return found
+
+    def can_prove_itself(self, name: str) -> bool:
+        """Whether an account has a password, a sign-in provider or a token that is good."""
+        account, now = self.account(name), self.clock()
+        alive = [t for t in self.tokens(name) if t.revoked is None and (t.expires is None or t.expires > now)]
+        return bool(account.password or account.identity or alive)
 
     def account_of_identity(self, identity: str) -> Person | None:
         """Who an OIDC provider says they are, if we know them."""
@@ -108,7 +116,8 @@ class Accounts(Core):
             if disabled or password is not None:
                 self._end_links(session, account.name)
             said = {"account": name, "role": account.role, "disabled": account.disabled is not None}
-            self._append(session, actor, "account changed", said | {"password": password is not None})
+            said |= {"password": password is not None, **recorded("account", account)}
+            self._append(session, actor, "account changed", said)
             return account
 
     def authenticate(self, name: str, password: str) -> Person | None:
@@ -166,7 +175,8 @@ class Accounts(Core):
         }  # fmt: skip
         with self.database.writing() as session:
             token = session.scalars(insert(Token).values(values).returning(Token)).one()
-            self._append(session, actor, "token made", {"account": name, "token": token.id, "label": label})
+            said = {"account": name, "token": token.id, "label": label, **recorded("token", token)}
+            self._append(session, actor, "token made", said)
         return secret, token
 
     def tokens(self, name: str | None = None) -> list[Token]:
@@ -179,10 +189,11 @@ class Accounts(Core):
             query = (
                 update(Token).where(Token.id == searchable(id), Token.revoked.is_(None)).values(revoked=self.clock())
             )
-            name = session.scalars(query.returning(Token.account)).one_or_none()
-            if name is None:
+            token = session.scalars(query.returning(Token)).one_or_none()
+            if token is None:
                 raise MissingError("There is no such token, or it was revoked before.")
-            self._append(session, actor, "token revoked", {"account": name, "token": id})
+            said = {"account": token.account, "token": id, **recorded("token", token)}
+            self._append(session, actor, "token revoked", said)
 
     def token(self, secret: str) -> Person | None:
         """Whose token this is."""

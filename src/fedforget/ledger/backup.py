@@ -4,6 +4,7 @@
     tables/NAME.jsonl              one line for a row
     models/SHA256.safetensors      and what remains beside versions, under its own path
     keys/ID.public.pem             and ID.pem, only if asked for
+    console.toml                   the console's settings, if there are any
 
 The tables are read in one transaction that sees one moment, so the ledger goes on working meanwhile. The same archive
 restores into SQLite or PostgreSQL. Sessions and links are left out: who was signed in then is not signed in again.
@@ -20,7 +21,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 from sqlalchemy import Connection, TableClause, column, insert, inspect, select, table
@@ -31,14 +32,15 @@ from fedforget.audit.evidence import code_version
 from fedforget.errors import InputError
 from fedforget.files import writing
 from fedforget.ledger import triggers
+from fedforget.ledger.archive import LONGEST_ROW, MANIFEST, SCHEMA, Archive, opened
 from fedforget.ledger.book import Ledger, database_url
 from fedforget.ledger.chain import Pin
 from fedforget.ledger.clock import Clock, to_text, utc_now
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.database import Database, current_revision, upgrade
 from fedforget.ledger.errors import ConflictError, TamperedError
+from fedforget.ledger.recorded import SETTINGS_FILE
 
-SCHEMA = "fedforget/backup/1"
 LEFT_OUT = ("alembic_version", "sessions", "links")
 
 
@@ -48,6 +50,7 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
     archive = Path(archive)
     if archive.exists():
         raise InputError(f"{archive} exists; choose another name.")
+    ledger.note_settings()
     with writing():
         archive.parent.mkdir(parents=True, exist_ok=True)
         part = archive.with_name(archive.name + ".part")
@@ -67,6 +70,11 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
 
 def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
     files: dict[str, str] = {}
+    sizes: dict[str, int] = {}
+
+    def add(name: str, file: IO[bytes]) -> None:
+        files[name], sizes[name] = _add(tar, name, file)
+
     with ledger.database.snapshot() as connection:
         tables = _tables(connection)
         rows: dict[str, int] = {}
@@ -75,9 +83,14 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
             rows[name] = 0
             with _spooled() as spool:
                 for row in connection.execute(select(columns).order_by(*order), execution_options={"yield_per": 500}):
-                    spool.write((json.dumps(dict(row._mapping), allow_nan=False) + "\n").encode())
+                    line = (json.dumps(dict(row._mapping), allow_nan=False) + "\n").encode()
+                    if len(line) > LONGEST_ROW:
+                        raise InputError(
+                            f"A row of {name} is longer than {LONGEST_ROW:,} bytes; no backup can hold it."
+                        )
+                    spool.write(line)
                     rows[name] += 1
-                files[f"tables/{name}.jsonl"] = _add(tar, f"tables/{name}.jsonl", spool)
+                add(f"tables/{name}.jsonl", spool)
         with Session(connection) as session:
             pin = ledger._head(session)
         revision = current_revision(connection)
@@ -88,22 +101,22 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
         if not path.exists():
             raise InputError(f"{path} is missing, so the backup would not be whole; run `fedforget ledger check`.")
         with open(path, "rb") as file:
-            files[name] = _add(tar, name, file)
+            add(name, file)
         if files[name] != sha256:
             raise TamperedError(f"{path} was changed; run `fedforget ledger check`.")
-    for name in sorted(beside):
-        # A worker's own files: it may be writing them anew, or have cleared them away.
+    for name in sorted(beside | {SETTINGS_FILE}):
+        # A worker's own files: it may be writing them anew, or have cleared them away. And there may be no settings.
         with suppress(FileNotFoundError), open(ledger.home / name, "rb") as file:
-            files[name] = _add(tar, name, file)
+            add(name, file)
     for path in sorted(ledger.key_folder.glob("*.pem")):
         if with_keys or path.name.endswith(".public.pem"):
             with open(path, "rb") as file:
-                files[f"keys/{path.name}"] = _add(tar, f"keys/{path.name}", file)
+                add(f"keys/{path.name}", file)
     manifest = {
         "schema": SCHEMA, "fedforget": code_version(), "made": to_text(ledger.clock()), "revision": revision,
-        "pin": str(pin), "rows": rows, "files": files,
+        "pin": str(pin), "rows": rows, "files": files, "sizes": sizes,
     }  # fmt: skip
-    _add(tar, "manifest.json", io.BytesIO((json.dumps(manifest, indent=1) + "\n").encode()))
+    _add(tar, MANIFEST, io.BytesIO((json.dumps(manifest, indent=1) + "\n").encode()))
     return pin
 
 
@@ -133,25 +146,27 @@ def restore(
     with writing():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        with _opened(archive) as (tar, manifest):
-            _unpack(tar, manifest, home)
+        with opened(Path(archive)) as found:
+            found.check_tables()
+            found.unpack(home)
             database = Database(database_url(home, url))
             try:
                 if database.revision() is not None:
                     raise ConflictError("The database holds a ledger already; restore into an empty one.")
                 with database.changing_schema() as connection:
-                    upgrade(connection, manifest["revision"])
+                    upgrade(connection, found.revision)
                     try:
-                        _load(tar, connection, manifest["rows"])
+                        _load(found, connection)
                     except SQLAlchemyError:
                         raise InputError(f"{archive} is damaged: its rows do not fit into the tables.") from None
                     upgrade(connection, "head")
                     triggers.create(connection)
-                    _check(Ledger(home, database, clock), connection, manifest, pins)
+                    _check(Ledger(home, database, clock), connection, (Pin.read(found.pin), *pins))
             finally:
                 database.close()
         ledger = Ledger.open(home, url, clock=clock)
-        ledger.append_event(SYSTEM, "restored", {"made": manifest["made"], "fedforget": manifest["fedforget"]})
+        said = {name: found.manifest[name] for name in ("made", "fedforget")}
+        ledger.append_event(SYSTEM, "restored", said)
         return ledger
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
@@ -160,66 +175,30 @@ def restore(
         raise
 
 
-def _check(ledger: Ledger, connection: Connection, manifest: Mapping[str, Any], pins: tuple[Pin, ...]) -> None:
+def _check(ledger: Ledger, connection: Connection, pins: tuple[Pin, ...]) -> None:
     with Session(connection) as session:
-        problems = ledger.problems(session, Pin.read(manifest["pin"]), *pins)
+        problems = ledger.problems(session, *pins)
     if problems:
         raise TamperedError(f"The backup is not what was backed up: {problems[0]}")
 
 
-@contextmanager
-def _opened(archive: Path) -> Iterator[tuple[tarfile.TarFile, dict[str, Any]]]:
-    try:
-        with tarfile.open(archive, "r:gz") as tar:
-            manifest = json.loads(_read(tar, "manifest.json").read())
-            if manifest.get("schema") != SCHEMA:
-                raise InputError(f"{archive} is a backup of another kind; this fedforget reads {SCHEMA}.")
-            yield tar, manifest
-    except OSError as error:
-        raise InputError(f"{archive} cannot be read: {error.strerror or error}.") from None
-    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{archive} is no backup of a ledger, or it is damaged ({type(error).__name__}).") from None
-
-
-def _unpack(tar: tarfile.TarFile, manifest: Mapping[str, Any], home: Path) -> None:
-    """Check every file against the manifest, and write all but the tables under the home."""
-    for name, sha256 in manifest["files"].items():
-        source, sha = _read(tar, name), hashlib.sha256()
-        if name.startswith("tables/"):
-            while data := source.read(1 << 20):
-                sha.update(data)
-        else:
-            place = home / name
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or not name.isprintable():
-                raise InputError(f"The backup holds a file with the name {name!r:.80}, which is not one of ours.")
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
-                while data := source.read(1 << 20):
-                    sha.update(data)
-                    target.write(data)
-                target.flush()
-                os.fsync(target.fileno())
-        if sha.hexdigest() != sha256:
-            raise InputError(f"The backup is damaged: {name} is not as it was written.")
-
-
-def _load(tar: tarfile.TarFile, connection: Connection, rows: Mapping[str, int]) -> None:
+def _load(archive: Archive, connection: Connection) -> None:
     """Fill the tables as they were: there are no rules yet, so a request may begin as done."""
     for name, columns in _tables(connection).items():
-        if name not in rows:
+        if name not in archive.rows:
             continue
         batch: list[dict[str, Any]] = []
-        count = 0
-        for line in _read(tar, f"tables/{name}.jsonl"):
-            batch.append(json.loads(line))
-            count += 1
-            if len(batch) == 500:
+        count = held = 0
+        for row, length in archive.table(name):
+            batch.append(row)
+            count, held = count + 1, held + length
+            if len(batch) == 500 or held > LONGEST_ROW:
                 connection.execute(insert(columns), batch)
-                batch = []
+                batch, held = [], 0
         if batch:
             connection.execute(insert(columns), batch)
-        if count != rows[name]:
-            raise InputError(f"The backup is damaged: {name} should have {rows[name]} rows, not {count}.")
+        if count != archive.rows[name]:
+            raise InputError(f"The backup is damaged: {name} should have {archive.rows[name]} rows, not {count}.")
 
 
 def _tables(connection: Connection) -> dict[str, TableClause]:
@@ -230,21 +209,14 @@ def _tables(connection: Connection) -> dict[str, TableClause]:
     return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
 
 
-def _read(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    file = tar.extractfile(name)
-    if file is None:
-        raise KeyError(name)
-    return file
-
-
 @contextmanager
 def _spooled() -> Iterator[IO[bytes]]:
     with tempfile.SpooledTemporaryFile(max_size=1 << 24) as file:
         yield file
 
 
-def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> str:
-    """Put a file into the archive; its SHA-256."""
+def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> tuple[str, int]:
+    """Put a file into the archive; its SHA-256 and its size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     sha = hashlib.sha256()
@@ -254,4 +226,4 @@ def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> str:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, 0o600
     tar.addfile(entry, file)
-    return sha.hexdigest()
+    return sha.hexdigest(), size

@@ -23,6 +23,7 @@ from fedforget.ledger.chain import BEGINNING
 from fedforget.ledger.clock import Clock, utc_now
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.database import Database, current_revision, newest_revision, sqlite_url, upgrade
+from fedforget.ledger.privacy import close_to_others
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
 
@@ -37,6 +38,7 @@ class Ledger(Accounts, Trail):
         home = default_home() if home is None else Path(home)
         with writing():
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            close_to_others(home)
         database = Database(database_url(home, url))
         ledger = cls(home, database, clock)
         found, newest = database.revision(), newest_revision()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import calendar
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Dialect, String
@@ -17,6 +18,28 @@ Clock = Callable[[], datetime]
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def machine_seconds() -> float:
+    """Of the machine's own clock, which nobody sets; where there is such a one, it goes on while the machine sleeps."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Jumps:
+    """Whether the wall clock went ahead of the machine's own since this was made."""
+
+    def __init__(self, clock: Clock, seconds: Callable[[], float] = machine_seconds) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._least = self._ahead()
+
+    def jump(self) -> timedelta:
+        """By how much. A clock that was set back, since it was wrong, is right from then on."""
+        ahead = self._ahead()
+        self._least = min(self._least, ahead)
+        return ahead - self._least
+
+    def _ahead(self) -> timedelta:
+        return self._clock() - datetime.fromtimestamp(self._seconds(), UTC)
 
 
 def to_text(moment: datetime) -> str:

@@ -18,6 +18,7 @@ from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.keys import read_public
+from fedforget.ledger.recorded import KINDS, SETTINGS_NOTED, problems_of_rows, problems_of_settings
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Key, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionState
 
@@ -26,7 +27,10 @@ PUBLISHED = ("version published", "rolled back")
 
 def problems_of(session: Session, home: Path) -> Iterator[str]:
     """One sentence for each thing that is not as it was written down."""
+    yield from problems_of_rows(session.connection(), _events(session, *KINDS))
+    yield from problems_of_settings(home, settings_noted(session))
     yield from _requests(session)
+    yield from _candidates(session)
     yield from _versions(session)
     yield from _documents(session)
     yield from _certificates(session)
@@ -41,6 +45,12 @@ def _events(session: Session, *kinds: str) -> Iterator[tuple[str | None, str, di
         yield request, kind, json.loads(body)
 
 
+def settings_noted(session: Session) -> dict[str, Any] | None:
+    """What console.toml said when a console last began with it, or a backup was made."""
+    bodies = [body for _, _, body in _events(session, SETTINGS_NOTED)]
+    return bodies[-1]["settings"] if bodies else None
+
+
 def _requests(session: Session) -> Iterator[str]:
     states: dict[str, str] = {}
     asked: dict[str, dict[str, Any]] = {}
@@ -53,12 +63,14 @@ def _requests(session: Session) -> Iterator[str]:
             asked[request] = asked.get(request, {}) | body
         if kind == RequestState.DONE:
             served[request] = body
+    received = select(Event.request, Event.actor).where(Event.kind == RequestState.RECEIVED)
+    asked_by = {row.request: row.actor for row in session.execute(received)}  # said so alone, in older events
     for row in session.scalars(select(Request), execution_options={"yield_per": 1000}):
         if states.pop(row.id, None) != row.state:
             yield f"Request {row.id} is {row.state}, but its events do not say so."
-        said = asked.get(row.id, {})
+        said = {"asked_by": asked_by.get(row.id), **asked.get(row.id, {})}
         now = {
-            "federation": row.federation, "subject": row.subject, "client": row.client,
+            "federation": row.federation, "asked_by": row.asked_by, "subject": row.subject, "client": row.client,
             "target": json.loads(row.target), "ground": row.ground, "due": to_text(row.due),
             "months": row.extended or None,
         }  # fmt: skip
@@ -70,6 +82,18 @@ def _requests(session: Session) -> Iterator[str]:
                 yield f"Request {row.id} has another version or other evidence than its events say."
     for id in states:
         yield f"Request {id} has events, but is not there."
+
+
+def _candidates(session: Session) -> Iterator[str]:
+    """What an officer would publish is what the worker handed over."""
+    held = {request: body for request, _, body in _events(session, RequestState.DECIDING)}
+    for row in session.scalars(select(Candidate)):
+        waiting = select(Request.id).where(Request.claim == row.claim, Request.state == RequestState.DECIDING)
+        said = [held.get(request, {}) for request in session.scalars(waiting)]
+        now = (row.sha256, row.guard, row.result["values"]["evidence"], row.result["values"]["verdict"])
+        names = ("sha256", "guard", "evidence", "verdict")
+        if not said or row.result["model"] != row.sha256 or any(tuple(map(b.get, names)) != now for b in said):
+            yield f"The result of {row.federation} that waits for an officer is not the one that was held."
 
 
 def _versions(session: Session) -> Iterator[str]:

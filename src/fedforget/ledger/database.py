@@ -28,6 +28,7 @@ from sqlalchemy.orm import Session
 from fedforget.errors import InputError
 from fedforget.ledger import triggers
 from fedforget.ledger.errors import BusyError
+from fedforget.ledger.privacy import make_private
 
 BUSY_SECONDS = 30.0
 """How long a writer waits for its turn."""
@@ -43,6 +44,8 @@ class Database:
         self.url = _checked(url)
         self.engine = _engine(self.url)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
+        if self.is_sqlite:
+            make_private(Path(str(self.engine.url.database)))
         self._writer = self.engine.execution_options(writes=True)
         # Within a process the threads queue up here: SQLite's own waiting sleeps and looks again, and is not fair.
         self._turn: Any = threading.Lock() if self.is_sqlite else nullcontext()

@@ -1,55 +1,96 @@
 """Weights whose time is over, and what lies beside them, are destroyed; the ledger keeps their hashes.
 
-A file is deleted; what a disk, a snapshot or an older backup still holds of it is not ours to reach."""
+A file is deleted; what a disk, a snapshot or an older backup still holds of it is not ours to reach.
+
+No single reading of a clock destroys anything: what is to go is announced a day ahead, as an event. An announcement
+counts a day later, unless an event after it is earlier: then the clock was wrong, and was set back."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.orm import Session
 
 from fedforget.files import sha256_of_file, writing
+from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.model_files import sync_folder
-from fedforget.ledger.schema import Candidate, Federation, Remains, Version, held_to
+from fedforget.ledger.schema import Candidate, Event, Federation, Remains, Version, held_to
 from fedforget.ledger.states import VersionState
 from fedforget.ledger.versions import Versions
+
+ANNOUNCED = "destruction announced"
+NOTICE = timedelta(days=1)
+SKEW = timedelta(hours=1)
+"""The clocks of several machines may differ by this."""
 
 
 class Destruction(Versions):
     """Part of `book.Ledger`."""
 
     def destroy_superseded(self, *, actor: str = SYSTEM) -> list[Version]:
-        """Delete the weights of versions that were superseded longer ago than their federation keeps them, their
-        guards, and what remains beside them. Their hashes stay. Weights that a rollback made current again stay too."""
-        return [version for row in self.federations() for version in self._destroy_in(row, actor)]
-
-    def _destroy_in(self, federation: Federation, actor: str) -> list[Version]:
-        limit = self.clock() - timedelta(days=federation.keep_days)
+        """Delete the weights of versions that were superseded longer ago than their federation keeps them, and were
+        announced a day ago, with their guards and what remains beside them; announce what comes next. Their hashes
+        stay. Weights that a rollback made current again stay too."""
+        with self.database.reading() as session:
+            names = sorted({version.federation for version in self._ending(session, self.clock())})
+        if not names:
+            return []
         with self.database.writing() as session:
-            self._lock_federation(session, federation.name)
-            mine = select(Version).where(Version.federation == federation.name).order_by(Version.number)
-            due = list(
-                session.scalars(mine.where(Version.state == VersionState.SUPERSEDED, Version.superseded <= limit))
-            )
-            session.expunge_all()
-            if not due:
-                return []
-            numbers = {version.number for version in due}
-            # The same bits may be another version, of this federation or another one, that is still wanted.
-            wanted = set(
-                session.scalars(
-                    select(Candidate.sha256).union_all(
-                        select(Version.sha256).where(
-                            Version.state != VersionState.DESTROYED,
-                            (Version.federation != federation.name) | Version.number.not_in(numbers),
-                        )
-                    )
-                )
-            )
-            gone = [version for version in due if version.sha256 not in wanted]
-            return [self._destroy(session, version, actor) for version in gone]
+            for name in names:
+                self._lock_federation(session, name)
+            now = self.clock()
+            ending = {v: due for v, due in self._ending(session, now).items() if v.federation in names}
+            announced = self._announced(session, ending, now)
+            over = [version for version, due in ending.items() if due <= now]
+            told = [version for version in over if announced.get(version, now) + NOTICE <= now]
+            not_kept = [version for version in over if ending[version] == version.superseded]
+            gone = self._unwanted(session, [*told, *not_kept])
+            for version in self._unwanted(session, ending):
+                if version not in gone and version not in announced:
+                    said = {"federation": version.federation, "version": version.number, "sha256": version.sha256}
+                    self._append(session, actor, ANNOUNCED, said | {"due": to_text(ending[version])})
+            return [self._destroy(session, version, actor) for version in ending if version in gone]
+
+    def _ending(self, session: Session, now: datetime) -> dict[Version, datetime]:
+        """Superseded versions that are to be destroyed within the notice, each with its moment."""
+        kept = (
+            select(Version, Federation.keep_days)
+            .join(Federation, Federation.name == Version.federation)
+            .where(Version.state == VersionState.SUPERSEDED)
+            .order_by(Version.federation, Version.number)
+        )
+        found: dict[Version, datetime] = {}
+        for version, days in session.execute(kept):
+            assert version.superseded is not None
+            found[version] = version.superseded + timedelta(days=days)
+        session.expunge_all()
+        return {version: due for version, due in found.items() if due <= now + NOTICE}
+
+    def _announced(self, session: Session, versions: Iterable[Version], now: datetime) -> dict[Version, datetime]:
+        """When these were announced, by a clock that was not set back since."""
+        places = {(version.federation, version.number): version for version in versions}
+        found: dict[Version, datetime] = {}
+        for event in session.scalars(select(Event).where(Event.kind == ANNOUNCED).order_by(Event.number)):
+            body = json.loads(event.body)
+            version = places.get((body["federation"], body["version"]))
+            earlier = select(Event.number).where(Event.number > event.number, Event.at < event.at - SKEW).limit(1)
+            if version is not None and event.at <= now + SKEW and session.scalar(earlier) is None:
+                found.setdefault(version, event.at)
+        return found
+
+    def _unwanted(self, session: Session, versions: Iterable[Version]) -> list[Version]:
+        """Those whose bits are no other version, of their federation or another one, and no waiting result."""
+        mine = {(version.federation, version.number): version for version in versions}
+        there = select(Version.federation, Version.number, Version.sha256).where(
+            Version.state != VersionState.DESTROYED
+        )
+        wanted = {sha256 for name, number, sha256 in session.execute(there) if (name, number) not in mine}
+        wanted |= set(session.scalars(select(Candidate.sha256)))
+        return [version for version in mine.values() if version.sha256 not in wanted]
 
     def _destroy(self, session: Session, version: Version, actor: str) -> Version:
         """The files go first: what the ledger calls destroyed is not there any more, wherever we are interrupted."""

@@ -35,6 +35,7 @@ from fedforget.federation.guard import Guard
 from fedforget.jobs import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.ledger.executors import Watch
 from fedforget.ledger.federations import Description, describe_run
+from fedforget.ledger.run_folders import read_run
 from fedforget.runs import Run, RunConfig, read_sealed, write_sealed
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard |
     place = FlowerPlace.read(file)
     if not place.clients:
         return describe_run(place.run)
-    run = Run(place.run)
+    run, model, guard = read_run(place.run)
     classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
     try:
         dataset = run.config.load_dataset()
@@ -106,7 +107,7 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard |
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
     description = Description(tuple(map(str, range(classes))), counts, names, samples, shape)
-    return description, run.load_model(), run.load_guard(run.trunk)
+    return description, model, guard
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

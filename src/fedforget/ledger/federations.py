@@ -20,11 +20,12 @@ from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
+from fedforget.ledger.recorded import recorded
+from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version, held_to
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import method_settings
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run
 
 Kind = Literal["local", "flower"]
 
@@ -89,17 +90,16 @@ class Description:
 
 def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
     """What a trained run folder's clients hold, its model, and what later rounds of it are held to."""
-    run = Run(Path(folder))
-    if not run.finished:
-        raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
+    run, model, guard = read_run(folder)
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset)
+    check_fits(model, federation.model.state_dict(), folder)
     counts = {}
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
     classes = tuple(str(name) for name in dataset.classes)
-    return Description(classes, counts, shape=dataset.shape), run.load_model(), run.load_guard(run.trunk)
+    return Description(classes, counts, shape=dataset.shape), model, guard
 
 
 class Settings(TypedDict, total=False):
@@ -154,7 +154,13 @@ class Federations(ModelFiles, Core):
             with self.database.writing() as session:
                 federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
                 session.execute(insert(Version).values(version))
-                said = {"federation": name, "kind": kind, "place": place, **values}
+                said = {
+                    "federation": name,
+                    "kind": kind,
+                    "place": place,
+                    **values,
+                    **recorded("federation", federation),
+                }
                 self._append(session, actor, "federation registered", said)
                 self._append(session, actor, "version published", _first(name, sha256, guard_sha256))
                 return federation
@@ -200,7 +206,8 @@ class Federations(ModelFiles, Core):
         with self.database.writing() as session:
             query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
             federation = session.scalars(query.execution_options(populate_existing=True)).one()
-            self._append(session, actor, "federation changed", {"federation": name, **values})
+            said = {"federation": name, **values, **recorded("federation", federation)}
+            self._append(session, actor, "federation changed", said)
             return federation
 
 

@@ -52,11 +52,19 @@ class Intake(Core):
     """Part of `book.Ledger`."""
 
     def submit(
-        self, federation: str, target: ErasureRequest, *, subject: str, ground: str, asked_by: str
+        self,
+        federation: str,
+        target: ErasureRequest,
+        *,
+        subject: str,
+        ground: str,
+        asked_by: str,
+        actor: str | None = None,
     ) -> Submission:
         """A request comes in. The same one twice, also at the same moment, is one request.
 
-        Same is: the same federation, subject, client and target, whoever asks."""
+        Same is: the same federation, subject, client and target, whoever asks. `actor` hands it in, where `asked_by`
+        did not do so themselves."""
         subject, known_ground = check_subject(subject), check_word(Ground, ground, "legal ground")
         text, now = canonical(target.to_json()), self.clock()
         what = {"federation": federation, "subject": subject, "client": target.client, "target": target.to_json()}
@@ -76,8 +84,8 @@ class Intake(Core):
             if request is None:
                 same = select(Request).where(Request.fingerprint == values["fingerprint"])
                 return Submission(session.scalars(same).one(), created=False)
-            said = {**what, "ground": known_ground, "due": to_text(due)}
-            self._append(session, asked_by, RequestState.RECEIVED, said, request.id)
+            said = {**what, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
+            self._append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
             return Submission(request, created=True)
 
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:

@@ -80,6 +80,7 @@ class Keys(Core):
             self.key_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         _write_private(self.key_folder / f"{id}.pem", private)
         write_text(self.key_folder / f"{id}.public.pem", public)
+        (self.key_folder / f"{id}.public.pem").chmod(0o600)
         try:
             with self.database.writing() as session:
                 old = _key_that_signs(session, to_retire=True)

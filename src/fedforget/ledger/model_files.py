@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from fedforget.errors import InputError
@@ -43,10 +44,11 @@ class ModelFiles(Core):
         sha256 = hashlib.sha256(data).hexdigest()
         path = self.model_path(sha256)
         with writing():
-            self.models.mkdir(parents=True, exist_ok=True)
+            self.models.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = self.models / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
         write_bytes(part, data)
         with writing():
+            part.chmod(0o600)
             os.replace(part, path)
             sync_folder(self.models)
         return sha256
@@ -83,9 +85,7 @@ class ModelFiles(Core):
         limit = self.clock() - older_than
         old = [path for path in self.models.glob("*") if _is_old(path, limit)]
         with self.database.reading() as session:
-            kept = Version.state != VersionState.DESTROYED
-            named = {hash for row in session.execute(select(Version.sha256, Version.guard).where(kept)) for hash in row}
-            named |= {hash for row in session.execute(select(Candidate.sha256, Candidate.guard)) for hash in row}
+            named = self._named(session)
         gone = []
         for path in old:
             if path.stem not in named and _is_old(path, limit):
@@ -93,6 +93,22 @@ class ModelFiles(Core):
                 gone.append(path.stem)
         if gone:
             self.append_event(actor, "swept", {"models": sorted(gone)})
+        return gone
+
+    def _named(self, session: Session) -> set[str | None]:
+        """The files that a version which is there, or a waiting decision, names."""
+        kept = Version.state != VersionState.DESTROYED
+        named = {hash for row in session.execute(select(Version.sha256, Version.guard).where(kept)) for hash in row}
+        return named | {hash for row in session.execute(select(Candidate.sha256, Candidate.guard)) for hash in row}
+
+    def _destroy_unnamed(self, session: Session, *wanted: str | None) -> list[str]:
+        """Delete those of these files that nothing names any more; their hashes."""
+        gone = sorted({sha256 for sha256 in wanted if sha256 is not None} - self._named(session))
+        with writing():
+            for sha256 in gone:
+                self.model_path(sha256).unlink(missing_ok=True)
+            if gone:
+                sync_folder(self.models)
         return gone
 
 

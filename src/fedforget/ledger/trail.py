@@ -13,9 +13,11 @@ from fedforget.errors import InputError
 from fedforget.ledger import triggers
 from fedforget.ledger.chain import ChainCheck, Pin, check_events
 from fedforget.ledger.checks import check_id, searchable
-from fedforget.ledger.consistency import problems_of
+from fedforget.ledger.consistency import problems_of, settings_noted
+from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.destruction import Destruction
 from fedforget.ledger.intake import LARGEST_PAGE
+from fedforget.ledger.recorded import SETTINGS_NOTED, read_settings
 from fedforget.ledger.schema import Event, Federation, Request, Version
 from fedforget.ledger.states import OPEN, RequestState
 
@@ -57,6 +59,14 @@ class Trail(Destruction):
         """The newest event's number and hash: print it, or keep it in a file, to notice a chain written anew."""
         with self.database.reading() as session:
             return self._head(session)
+
+    def note_settings(self, *, actor: str = SYSTEM) -> None:
+        """Write down what console.toml says, where its last event says something else: a console begins with it, or a
+        backup takes it along."""
+        with self.database.writing() as session:
+            now = read_settings(self.home)
+            if now != settings_noted(session):
+                self._append(session, actor, SETTINGS_NOTED, {"settings": now})
 
     def check_chain(self, *pins: Pin) -> ChainCheck:
         """Recompute every hash, and compare with what was pinned."""

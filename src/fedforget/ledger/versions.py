@@ -124,7 +124,9 @@ class Versions(Federations, Keys, Work):
             session.execute(delete(Candidate).where(Candidate.claim == claim))
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
-                return Finished(tuple(self._move(session, requests, RequestState.FAILED, actor, reason=why)), None)
+                said = {"destroyed": self._destroy_unnamed(session, candidate.sha256, candidate.guard)}
+                failed = self._move(session, requests, RequestState.FAILED, actor, reason=why, said=said)
+                return Finished(tuple(failed), None)
             current = _current(session, name).number
             if current != candidate.parent:
                 raise ConflictError(

@@ -13,11 +13,13 @@ import os
 import socket
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.jobs import Job, NotWanted, Outcome, clear, each_once, prepare
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.clock import Jumps
 from fedforget.ledger.errors import BusyError, LeaseLostError
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.executors import Executor, LocalExecutor
@@ -30,6 +32,8 @@ from fedforget.requests import describe_requests
 from fedforget.runs import Run
 
 log = logging.getLogger(__name__)
+MOST_JUMP = timedelta(hours=1)
+"""By how much the clock may go ahead of the machine's own before a person must look."""
 AFTER_TROUBLE_S = 5.0
 """How long a worker waits that could not even claim, before it tries again."""
 
@@ -60,6 +64,7 @@ class Worker:
         self._executor, self._device = executor, device
         self._lease_seconds, self._poll_seconds, self._tidy_seconds = lease_seconds, poll_seconds, tidy_seconds
         self._tidied: float | None = None
+        self._jumps = Jumps(ledger.clock)
 
     def run(self, stop: threading.Event | None = None, once: bool = False) -> int:
         """Serve until `stop` is set, or, with `once`, until nothing is left that can be served now; how many requests
@@ -213,6 +218,9 @@ class Worker:
         if self._tidied is not None and now - self._tidied < self._tidy_seconds:
             return
         self._tidied = now
+        if (jump := self._jumps.jump()) > MOST_JUMP:
+            log.error("The clock went ahead by %s; nothing is destroyed until it is right, or I am begun anew.", jump)
+            return
         try:
             for federation in self.ledger.federations():
                 version = self.ledger.current_version(federation.name)

@@ -1,0 +1,64 @@
+"""A run folder that somebody wants registered. It may come from anywhere and hold anything, with right checksums too:
+so it is looked through before anything is done with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
+from fedforget.params import State, first_non_finite
+from fedforget.runs import Run, Trunk
+
+
+def read_run(folder: Path) -> tuple[Run, State, Guard | None]:
+    """A trained run, its model, and what later rounds of it are held to."""
+    try:
+        run = Run(Path(folder))
+        trunk, finished = run.trunk, run.finished
+        odd = _names_something_odd(trunk)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise InputError(
+            f"{folder} is no run folder that training left: what it holds makes no sense ({type(error).__name__})."
+        ) from None
+    if not finished:
+        raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
+    if odd is not None:
+        raise InputError(f"{folder} names {odd!r:.100} as its own, but that is no file of it; train again.")
+    model, guard = run.load_trunk(trunk), run.load_guard(trunk)
+    broken = first_non_finite(model)
+    if broken is not None:
+        raise InputError(f"The model of {folder} is broken: '{broken}' holds values that are no numbers; train again.")
+    if guard is not None:
+        guard.check(model)
+        broken = next((name for name, bound in guard.to_state().items() if bool(bound.isnan().any())), None)
+        if broken is not None:
+            raise InputError(f"The guard of {folder} is broken: '{broken}' holds values that are no numbers.")
+    return run, model, guard
+
+
+def check_fits(model: Mapping[str, Tensor], network: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse a model whose tensors are not those of the network that the run's configuration names."""
+    for name in (*network, *model):
+        if name not in model:
+            raise InputError(f"The model of {folder} lacks '{name}', which its network has; train again.")
+        if name not in network:
+            raise InputError(f"The model of {folder} has '{name}', which its network has not; train again.")
+        if _looks(model[name]) != _looks(network[name]):
+            must_be = f"'{name}' is {_looks(model[name])}, but must be {_looks(network[name])}"
+            raise InputError(f"The model of {folder} is not one of its network: {must_be}.")
+
+
+def _looks(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of {tuple(tensor.shape)}"
+
+
+def _names_something_odd(trunk: Trunk) -> str | None:
+    """What a trunk names that is not in its folder, or no checksum."""
+    if not re.fullmatch(r"checkpoints/[a-z0-9-]+\.safetensors", trunk.model):
+        return trunk.model
+    return next((s for s in (trunk.sha256, trunk.guard) if s is not None and not re.fullmatch("[0-9a-f]{64}", s)), None)
