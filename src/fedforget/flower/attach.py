@@ -30,6 +30,7 @@ from fedforget.flower.client_app import LoadClient, client_number, open_store, r
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
+from fedforget.starts import network_of
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
 LOADER_SETTINGS = (
@@ -108,7 +109,7 @@ def client_loader(
     """Makes a node's client of its own network and data, as `attach` takes them."""
 
     def load_client(context: Context) -> Client:
-        number, network, place = client_number(context), model(), torch.device(device)
+        number, network, place = client_number(context), network_of(model), torch.device(device)
         samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
         if place.type != "cpu":
             samples = samples.with_features(samples.features.to(place))
