@@ -16,12 +16,18 @@ from own_networks import Drawn, Layered
 from small_worlds import SCHEDULE, Tapped
 from torch import Tensor, nn
 
+from fedforget.audit.examine import ORACLES, Case, examine, examine_oracles, judge
+from fedforget.audit.measures import measure
 from fedforget.audit.oracles import oracle_models
+from fedforget.audit.verdict import Verdict
+from fedforget.data import load_dataset
+from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.own import from_arrays
+from fedforget.data.partition import partition
 from fedforget.errors import InputError
 from fedforget.federation.cost import Meter
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import train
+from fedforget.federation.rounds import Schedule, train
 from fedforget.methods import forget
 from fedforget.methods.fedaf.memory_generator import teacher_labels
 from fedforget.methods.fedaf.rebuilding import rebuild
@@ -337,3 +343,50 @@ def test_chance_alone_refuses_nobody():
     for seed in range(2000):
         torch.manual_seed(seed)
         table(nn.Sequential(nn.Linear(6, 2), nn.GELU(), Sparse(2, 30), nn.Linear(30, 3)))
+
+
+# The verdicts that hang on it
+
+
+class Poisoned:
+    """Digits, a backdoor in the threes of client 0, and a network with a draw of its own: trained, and retrained."""
+
+    def __init__(self, seed: int) -> None:
+        self.data, self.target = load_dataset("digits"), ErasureRequest.of_class(0, 3)
+        self.backdoor = Backdoor.draw(self.target, Trigger(2, margin=0), 10, seed)
+        parts = partition("iid", self.data.train.labels, 4, seed)
+        self.world = LocalFederation(self.data, parts, Drawn, backdoors=[self.backdoor])
+        schedule = Schedule(rounds=30, lr=0.1, batch_size=16, seed=seed, threads=1)
+        self.before = train(self.world, state_of(fresh_copy(self.world.model, seed)), schedule)
+        count = ORACLES["quick"] + 1
+        trained_afresh = oracle_models(self.world, [self.target], schedule, count, data="", stacked=False)
+        self.retrained, *self.oracles = trained_afresh
+        self.case = Case(self.world, (self.target,), schedule, "quick")
+
+    def test_accuracy(self, state: State) -> float:
+        return measure(self.world, state, [self.target], self.data.test, backdoor=self.backdoor).test_acc
+
+    def verdict(self, state: State) -> Verdict:
+        """Against the oracles, none of which is `retrained`."""
+        others = examine_oracles(self.case, self.oracles, lambda *_: None)
+        before = examine(self.case, self.before, self.oracles)
+        return judge("quick", examine(self.case, state, self.oracles), before, others)[1]
+
+
+@pytest.fixture(scope="module")
+def poisoned() -> list[Poisoned]:
+    return [Poisoned(seed) for seed in (100, 101, 102)]
+
+
+@pytest.mark.slow
+def test_an_own_networks_retrain_is_as_good_as_its_first_training(poisoned: list[Poisoned]):
+    first = [world.test_accuracy(world.before) for world in poisoned]
+    again = [world.test_accuracy(world.retrained) for world in poisoned]
+    assert min(first) > 90
+    assert sum(again) / 3 == pytest.approx(sum(first) / 3, abs=1.0), (first, again)
+
+
+@pytest.mark.slow
+def test_an_own_networks_fresh_retrain_is_forgotten_and_its_poisoned_model_is_not(poisoned: list[Poisoned]):
+    assert [world.verdict(world.before).word for world in poisoned] == ["not forgotten"] * 3
+    assert [world.verdict(world.retrained).word for world in poisoned] == ["forgotten"] * 3
