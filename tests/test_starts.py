@@ -244,7 +244,8 @@ def _predictions(model: nn.Module, client: object) -> Tensor:
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in ("resnet18", "vit-20m")])
 def test_shipped_networks_begin_with_xaviers_draw_however_they_come(name: str):
     expected = digest(xavier_initialise(MODELS[name]((1, 8, 8), 10), 9).state_dict())
-    for given in (build_model(name, (1, 8, 8), 10, 1), lambda: build_model(name, (1, 8, 8), 10, 1)):
+    built = build_model(name, (1, 8, 8), 10, 1)
+    for given in (built, copy.deepcopy(built), lambda: build_model(name, (1, 8, 8), 10, 1)):
         world = images(given)
         assert digest(fresh_copy(world.model, 9).state_dict()) == expected
         assert digest(fresh_copy(fresh_copy(world.model, 2), 9).state_dict()) == expected

@@ -141,6 +141,7 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(self.blocks(tokens)).mean(dim=1))
 
 
+SHIPPED = (PaperCNN, MLP, ResNet, VisionTransformer)
 ModelBuilder = Callable[[Sequence[int], int], nn.Module]
 
 MODELS: dict[str, ModelBuilder] = {
@@ -174,14 +175,14 @@ def begins_with(model: nn.Module, start: Start) -> None:
 
 
 def start_of(model: nn.Module) -> Start | None:
-    """How `model` begins, if that has been noted."""
-    return _starts.get(model)
+    """How `model` begins, if it is a shipped one or that has been noted."""
+    return _starts.get(model, xavier_initialise if type(model) in SHIPPED else None)
 
 
 def fresh_copy(model: nn.Module, seed: int) -> nn.Module:
     """An untrained copy of the network, which begins as the network itself does, with the draw of `seed`. Where nobody
     noted how that is, its layers say it."""
-    start = _starts.get(model, reset_layers)
+    start = start_of(model) or reset_layers
     fresh = copy.deepcopy(model)
     device = next(fresh.parameters()).device
     start(fresh.cpu(), seed)  # the same draw on every device

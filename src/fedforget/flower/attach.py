@@ -80,8 +80,9 @@ def attach(
 ) -> None:
     """Teach `app` to serve erasure requests, beside whatever else it does.
 
-    `model` makes the network, drawn by torch (an untrained copy begins as it does). `data` gives this node's training data: pairs (features, label), or dicts with the
-    entries `features` and `label`. The features are floats as the network takes them; nothing is normalised again.
+    `model` makes the network, and an untrained copy begins as it makes it. `data` gives this node's training data:
+    pairs (features, label), or dicts with the entries `features` and `label`. The features are floats as the network
+    takes them; nothing is normalised again.
 
     A sample's id is its position. So `data` must give the same samples in the same order in every run, without random
     augmentation: a split needs a fixed seed. A DataLoader may shuffle; its data set is read in order, whole,
