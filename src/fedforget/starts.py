@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.models import begins_with, check_layers, fresh_copy, reset_layers, start_of
+from fedforget.models import begins_with, check_layers, reset_layers, start_of
 from fedforget.params import copy_state, digest, first_non_finite, state_of, trainable
 from fedforget.seeds import seeded_globally
 
@@ -37,11 +37,11 @@ def network_of(model: Network, initial: Mapping[str, Tensor] | None = None) -> n
         return _given(initial, network)
     if start_of(network) is None:
         if isinstance(model, nn.Module):
-            begins_with(network, partial(_as_constructed, state_of(network)))
             _check_instance(network)
+            begins_with(network, partial(_as_constructed, state_of(network)))
         else:
-            begins_with(network, partial(_drawn, model))
             _check_factory(model, network)
+            begins_with(network, partial(_drawn, model))
     return network
 
 
@@ -110,13 +110,14 @@ def _check_factory(factory: Callable[[], nn.Module], network: nn.Module) -> None
 def _check_instance(network: nn.Module) -> None:
     """Refuse an instance that no fresh copy is like: its weights are drawn elsewhere than in reset_parameters (by an
     __init__ that calls nn.init), or they are trained."""
-    drawn = trainable(fresh_copy(network, 0))
-    for name, own in trainable(network).items():
-        if not _alike(own.detach(), drawn[name].detach()):
+    own = copy.deepcopy(network).cpu()
+    drawn = trainable(reset_layers(copy.deepcopy(own), 0))
+    for name, weights in trainable(own).items():
+        if not _alike(weights.detach(), drawn[name].detach()):
             raise InputError(
-                f"The model's '{name}' is {_spread(own)}, but reset_parameters makes it {_spread(drawn[name])}, so the "
-                "model begins in a way of its own or is trained; give the network's class or a function that makes it "
-                "in place of the instance, or its first weights as `initial`."
+                f"The model's '{name}' is {_spread(weights)}, but reset_parameters makes it {_spread(drawn[name])}, so "
+                "the model begins in a way of its own or is trained; give the network's class or a function that makes "
+                "it in place of the instance, or its first weights as `initial`."
             )
 
 

@@ -38,13 +38,13 @@ class Drawn(Layered):
 
     def __init__(self, channels: int = 1, dim: int = 32, patch: int = 2) -> None:
         super().__init__(channels, dim, patch)
-        self.scale = nn.Parameter(torch.full((dim, 1, 1), 0.5))
+        self.scale = nn.Parameter(torch.ones(dim, 1, 1))
         nn.init.trunc_normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
         for block in self.blocks.children():
             assert isinstance(block, Block)
             nn.init.normal_(block.depthwise.weight, std=0.2)
-            nn.init.zeros_(block.norm.weight)
+            nn.init.zeros_(block.narrow.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.norm(self.scale * self.blocks(self.stem(x))).mean(dim=(2, 3)))
+        return self.head((self.scale * self.norm(self.blocks(self.stem(x)))).mean(dim=(2, 3)))
