@@ -154,8 +154,8 @@ main()
 # Which part may import which: DESIGN.md, "Dependencies point one way".
 
 LAYERS: dict[str, int] = {
-    "errors": 0, "seeds": 1, "files": 1, "params": 2, "requests": 2, "models": 2, "data": 2, "embedding": 2,
-    "federation": 3, "methods": 4, "audit": 5, "experiments": 6, "benchmarks": 7,
+    "errors": 0, "seeds": 1, "files": 1, "params": 2, "requests": 2, "models": 2, "starts": 2, "data": 2,
+    "embedding": 2, "federation": 3, "methods": 4, "audit": 5, "experiments": 6, "benchmarks": 7,
     "report": 7, "runs": 7, "oracle_cache": 7, "report_evidence": 7, "report_plots": 7,
     "pipeline": 8, "auditing": 8, "demo": 8, "jobs": 8, "serving": 8,
     "flower": 9, "ledger": 10, "console": 11, "cli": 12, "cli_reproduce": 12, "cli_verify": 12, "cli_ledger": 12,

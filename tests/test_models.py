@@ -99,7 +99,7 @@ def test_initialisation_is_decided_by_the_seed_and_leaves_the_global_generator_a
 
 
 class Everything(nn.Module):
-    """Layers that reset themselves in different ways, and one that cannot."""
+    """Layers that reset themselves in different ways."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,6 +108,9 @@ class Everything(nn.Module):
         self.norm = nn.BatchNorm1d(4)
         self.token = nn.Parameter(torch.zeros(1, 1, 8))
         self.head = nn.Linear(4, 3)
+
+    def reset_parameters(self) -> None:
+        nn.init.zeros_(self.token)
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.attention(torch.cat([x, self.token.expand(len(x), -1, -1)], dim=1))

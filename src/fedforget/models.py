@@ -1,6 +1,6 @@
 """Networks, and the checks that let any `nn.Module` classifier of the user's take their place.
 
-Initialisation is Xavier throughout, as in the paper's section 5.1.2."""
+The shipped ones begin with Xavier's draw, as in the paper's section 5.1.2, any other in its own way (`starts.py`)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.errors import InputError
+from fedforget.params import trainable
 from fedforget.seeds import derive_generator, seeded_globally
 
 BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
@@ -139,6 +141,7 @@ class VisionTransformer(nn.Module):
         return self.head(self.norm(self.blocks(tokens)).mean(dim=1))
 
 
+SHIPPED = (PaperCNN, MLP, ResNet, VisionTransformer)
 ModelBuilder = Callable[[Sequence[int], int], nn.Module]
 
 MODELS: dict[str, ModelBuilder] = {
@@ -161,19 +164,41 @@ def build_model(name: str, shape: Sequence[int], classes: int, seed: int) -> nn.
     return xavier_initialise(MODELS[name](shape, classes), seed)
 
 
+Start = Callable[[nn.Module, int], nn.Module]
+"""How a network begins: its weights get their first values in place, drawn from the seed."""
+_starts: WeakKeyDictionary[nn.Module, Start] = WeakKeyDictionary()
+
+
+def begins_with(model: nn.Module, start: Start) -> None:
+    """Note how `model` begins, for every fresh copy of it."""
+    _starts[model] = start
+
+
+def start_of(model: nn.Module) -> Start | None:
+    """How `model` begins, if it is a shipped one or that has been noted."""
+    return _starts.get(model, xavier_initialise if type(model) in SHIPPED else None)
+
+
+def fresh_copy(model: nn.Module, seed: int) -> nn.Module:
+    """An untrained copy of the network, which begins as the network itself does, with the draw of `seed`. Where nobody
+    noted how that is, its layers say it."""
+    start = start_of(model) or reset_layers
+    fresh = copy.deepcopy(model)
+    device = next(fresh.parameters()).device
+    start(fresh.cpu(), seed)  # the same draw on every device
+    begins_with(fresh, start)
+    return fresh.to(device)
+
+
 def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
     """Re-initialise every parameter in place: Xavier-uniform weights, zero biases, ones and zeros in normalisations.
 
-    Works for any module: what has `reset_parameters` is reset first, then every parameter with two or more dimensions
-    is drawn from U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010)."""
+    Works for any module: its layers reset themselves first, then every parameter with two or more dimensions
+    is drawn from U(-a, a), a = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010). This is then how the
+    model begins."""
     generator = derive_generator(seed, "xavier")
-    with seeded_globally(torch.device("cpu"), seed, "reset"), torch.no_grad():
-        renewed: set[int] = set()
-        for module in model.modules():
-            reset = getattr(module, "reset_parameters", None)
-            if callable(reset):
-                reset()
-                renewed |= {id(parameter) for parameter in module.parameters()}
+    untouched = _reset(model, seed)
+    with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2:
                 drawn = torch.empty(parameter.shape)
@@ -181,21 +206,45 @@ def xavier_initialise(model: nn.Module, seed: int) -> nn.Module:
                 parameter.copy_(drawn)
             elif "bias" in name.rpartition(".")[2]:
                 parameter.zero_()
-            elif id(parameter) not in renewed:
-                raise InputError(
-                    f"Nobody knows how parameter '{name}' begins, so an untrained copy of the model cannot be made; "
-                    "give its layer a reset_parameters method."
-                )
+            elif name in untouched:
+                raise InputError(f"Xavier's draw does not say how parameter '{name}' begins.")
+    begins_with(model, xavier_initialise)
     return model
 
 
-def fresh_copy(model: nn.Module, seed: int) -> nn.Module:
-    """An untrained copy of the same architecture, initialised from `seed`."""
-    return xavier_initialise(copy.deepcopy(model), seed)
+def reset_layers(model: nn.Module, seed: int) -> nn.Module:
+    """Every trainable parameter anew, by the `reset_parameters` of its layer or of a module around it. Frozen ones stay
+    as they are."""
+    untouched = _reset(model, seed)
+    if untouched:
+        raise InputError(
+            f"Nobody knows how parameter '{untouched[0]}' begins, so an untrained copy of the model cannot be made; "
+            "give the network's class or a function that makes it in place of the instance, or give its module a "
+            "reset_parameters."
+        )
+    return model
 
 
-def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
-    """Refuse, before any work, a model that is no classifier for this data or that forgetting cannot work on."""
+def _reset(model: nn.Module, seed: int) -> list[str]:
+    """Let every module with a trainable parameter, or with none at all, reset itself, the inner before the outer; the
+    trainable parameters that none of them set."""
+    moving = trainable(model)
+    frozen = {name: p.detach().clone() for name, p in model.named_parameters() if name not in moving}
+    with seeded_globally(torch.device("cpu"), seed, "reset"), torch.no_grad():
+        for parameter in moving.values():
+            parameter.fill_(math.nan)  # what is still there afterwards was not set
+        for module in reversed(list(model.modules())):
+            own = list(module.parameters(recurse=False))
+            reset = getattr(module, "reset_parameters", getattr(module, "_reset_parameters", None))
+            if callable(reset) and (not own or any(parameter.requires_grad for parameter in own)):
+                reset()
+        for name, value in frozen.items():
+            model.get_parameter(name).copy_(value)
+    return [name for name, parameter in trainable(model).items() if bool(parameter.isnan().any())]
+
+
+def check_layers(model: nn.Module) -> None:
+    """Refuse a model that forgetting cannot work on, whatever the data."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InputError("The model has no trainable parameter; set requires_grad on the ones that training may move.")
     lazy = next((n for n, m in model.named_modules() if isinstance(m, nn.modules.lazy.LazyModuleMixin)), None)
@@ -207,6 +256,11 @@ def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
             f"Layer '{mixing}' normalises by the batch also in evaluation, so no sample has a prediction of its own; "
             "set track_running_stats=True, or use GroupNorm."
         )
+
+
+def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
+    """Refuse, before any work, a model that is no classifier for this data or that forgetting cannot work on."""
+    check_layers(model)
     was_training = model.training
     device = next(model.parameters()).device
     try:

@@ -17,6 +17,7 @@ from torch import nn
 from fedforget.audit.oracles import oracle_ingredients, oracle_key, oracle_schedule, shared_ingredients
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
+from fedforget.models import Start, begins_with, reset_layers
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs import write_sealed
@@ -73,6 +74,8 @@ INGREDIENTS: dict[str, Callable[[], tuple[LocalFederation, Sequence[ErasureReque
     "sizes": lambda: (small_worlds.federation((31, 19, 25, 15), normalised=True), [CLASS], "points"),
     "clients": lambda: (small_worlds.federation((30, 20, 40), normalised=True), [CLASS], "points"),
     "erased": lambda: (remembering(), [CLASS], "points"),
+    "start": lambda: (beginning(reset_layers), [CLASS], "points"),
+    "initial weights": lambda: (beginning(lambda model, seed: model), [CLASS], "points"),
 }  # fmt: skip
 
 
@@ -84,6 +87,12 @@ class OtherNetwork(nn.Sequential):
 def renamed() -> World:
     made = world()
     made.model.__class__ = OtherNetwork
+    return made
+
+
+def beginning(start: Start) -> World:
+    made = world()
+    begins_with(made.model, start)
     return made
 
 

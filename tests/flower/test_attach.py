@@ -22,6 +22,7 @@ from fedforget.errors import InputError
 from fedforget.flower import FlowerFederation
 from fedforget.flower.attach import attach, retained
 from fedforget.flower.node_store import NodeStore
+from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 
@@ -94,6 +95,18 @@ def test_a_round_over_attach_has_the_bits_of_one_in_process(tmp_path: Path):
     task = SCHEDULE.train_task(0)
     ours = [digest(reply.tensors) for reply in federation.ask(task, before)]
     assert ours == [digest(reply.tensors) for reply in same_in_one_process().ask(task, before)]
+
+
+def test_untrained_copies_at_a_node_begin_as_the_apps_network_does():
+    def wide() -> nn.Module:
+        model = nn.Linear(6, 3)
+        nn.init.normal_(model.weight, std=50.0)
+        return model
+
+    client = client_of(load_data, wide)
+    first, second = (fresh_copy(client.model, seed) for seed in (1, 2))
+    assert digest(first.state_dict()) != digest(second.state_dict())
+    assert all(float(model.weight.detach().std()) == pytest.approx(50, rel=0.6) for model in (first, second))
 
 
 def outside(*_: Any) -> nn.Module:

@@ -94,6 +94,29 @@ def test_every_method_gives_the_bits_of_one_process(tmp_path: Path, before: Arra
     assert strategy.waiting == []
 
 
+class Own(nn.Sequential):
+    """An app's own network, whose first weights no layer would draw."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 10), nn.ReLU(), nn.Linear(10, 3))
+        for layer in (self[0], self[2]):
+            nn.init.normal_(layer.weight, mean=0.1, std=0.02)  # type: ignore[arg-type]
+
+
+def test_a_retrain_begins_as_the_apps_own_network_does_or_from_the_arrays_it_is_given(tmp_path: Path):
+    grid, before = own_grid(tmp_path, own_app(model=Own)), ArrayRecord(Own().state_dict())
+    pretrained = ArrayRecord({f"body.{name}": Array(t.numpy() + 1) for name, t in Own().state_dict().items()})
+    ends = []
+    for initial in (None, pretrained):
+        arrays = served(Forget(fedavg(), Own, initial=initial, **TRAINING), grid, before, method="retrain")
+        start = None if initial is None else dict(zip(before, state_in(initial).values(), strict=True))
+        world = same_in_one_process(Own, initial=start)
+        expected = forget(world, state_in(before), TWOS, Schedule(**TRAINING), "retrain")
+        ends.append(digest(state_in(arrays)))
+        assert ends[-1] == digest(expected.state)
+    assert ends[0] != ends[1]
+
+
 @pytest.mark.daily(4)
 @pytest.mark.parametrize("target", [{"label": 2}, {"label": None}, {"label": None, "sample_ids": [2, 5, 8]}])
 @pytest.mark.parametrize("node", ["partition", "name", "node_id"])

@@ -31,7 +31,7 @@ from fedforget.federation.stacked import (
 )
 from fedforget.federation.tasks import CountSamples, Reply, Task
 from fedforget.methods.retrain import RetrainSettings, fresh_start
-from fedforget.params import State, copy_state
+from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
@@ -147,6 +147,7 @@ def shared_ingredients(
             [name, str(t.dtype), list(t.shape), name in parameters and parameters[name].requires_grad]
             for name, t in model.state_dict().items()
         ],
+        "begins": digest(fresh_start(model, schedule, RetrainSettings())),
         "images": repr(federation.normalisation),
         "classes": federation.classes,
         "data": data,

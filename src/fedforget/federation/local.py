@@ -18,6 +18,7 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.models import check_model
 from fedforget.params import copy_state
 from fedforget.requests import ErasureRequest
+from fedforget.starts import Network, network_of
 
 
 class TargetSize(NamedTuple):
@@ -69,15 +70,20 @@ class LocalFederation:
         self,
         dataset: Dataset,
         parts: Sequence[Tensor],
-        model: nn.Module,
+        model: Network,
         *,
+        initial: Mapping[str, Tensor] | None = None,
         backdoors: Sequence[Backdoor] = (),
         device: str | torch.device = "cpu",
         erased: Sequence[ErasureRequest] = (),
         held_out: Samples | None = None,
     ) -> None:
         """`parts` are the positions of each client's training samples; `held_out` is what all of them hold out,
-        the test data if nothing else is named."""
+        the test data if nothing else is named.
+
+        `model` is best given as a factory, such as the network's class: Retrain and its like then begin as the network
+        itself does. `initial` are the weights that the training begins from, where they are given ones: Retrain begins
+        from exactly these, and what a pretraining has seen stays in it (`starts`)."""
         try:
             self.device = torch.device(device)
             torch.zeros(1, device=self.device)
@@ -85,8 +91,9 @@ class LocalFederation:
             raise InputError(f"Device '{device}' cannot be used on this machine; use cpu.") from None
         self.classes = len(dataset.classes)
         self.normalisation = dataset.normalisation
-        check_model(model, dataset.shape, self.classes)
-        self.model = model.to(self.device)
+        network = network_of(model, initial)
+        check_model(network, dataset.shape, self.classes)
+        self.model = network.to(self.device)
         if self.device.type == "cuda":
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)

@@ -30,6 +30,7 @@ from fedforget.flower.client_app import LoadClient, client_number, open_store, r
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
+from fedforget.starts import network_of
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
 LOADER_SETTINGS = (
@@ -79,8 +80,9 @@ def attach(
 ) -> None:
     """Teach `app` to serve erasure requests, beside whatever else it does.
 
-    `model` makes the network, `data` gives this node's training data: pairs (features, label), or dicts with the
-    entries `features` and `label`. The features are floats as the network takes them; nothing is normalised again.
+    `model` makes the network, and an untrained copy begins as it makes it. `data` gives this node's training data:
+    pairs (features, label), or dicts with the entries `features` and `label`. The features are floats as the network
+    takes them; nothing is normalised again.
 
     A sample's id is its position. So `data` must give the same samples in the same order in every run, without random
     augmentation: a split needs a fixed seed. A DataLoader may shuffle; its data set is read in order, whole,
@@ -108,7 +110,7 @@ def client_loader(
     """Makes a node's client of its own network and data, as `attach` takes them."""
 
     def load_client(context: Context) -> Client:
-        number, network, place = client_number(context), model(), torch.device(device)
+        number, network, place = client_number(context), network_of(model), torch.device(device)
         samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
         if place.type != "cpu":
             samples = samples.with_features(samples.features.to(place))

@@ -29,6 +29,7 @@ from fedforget.flower.messages import (
     task_content,
 )
 from fedforget.requests import ErasureRequest
+from fedforget.starts import network_of
 
 log = logging.getLogger(__name__)
 GONE = 5
@@ -64,7 +65,7 @@ class FlowerFederation:
         `poll_s` how often we look for replies."""
         self._grid = grid
         self.device = torch.device(device)
-        self.model = model.to(self.device)
+        self.model = network_of(model).to(self.device)
         self.classes = classes
         self.normalisation = normalisation
         self.timeout_s, self.join_timeout_s, self.poll_s = timeout_s, join_timeout_s, poll_s

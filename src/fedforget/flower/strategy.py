@@ -31,6 +31,7 @@ from fedforget.flower.federation import FlowerFederation
 from fedforget.methods import Forgetting, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
+from fedforget.starts import network_of
 
 log = logging.getLogger("flwr")
 
@@ -70,8 +71,10 @@ class Waiting:
 class Forget(Strategy):
     """Any strategy, and erasure requests served after or between its rounds, which it runs as ever.
 
-    `model` makes the app's network. `training` says how the app trains, in the words of `Schedule` (lr, momentum,
-    batch_size, epochs, seed, threads): methods train on the retained data for a moment, and should do as the app does.
+    `model` makes the app's network, and a retrain begins as it makes it; give `initial`, the arrays that the training
+    began from, where they were others, such as pretrained ones. `training` says how the app trains, in the words of
+    `Schedule` (lr, momentum, batch_size, epochs, seed, threads): methods train on the retained data for a moment, and
+    should do as the app does.
     `clients` is how many nodes to wait for before a request is served.
 
     A request that fails raises what went wrong. It stays in `waiting`, and the arrays stay as they were (`arrays` holds
@@ -95,6 +98,7 @@ class Forget(Strategy):
         timeout_s: float = 3600.0,
         join_timeout_s: float = 120.0,
         guard: Guard | None = None,
+        initial: ArrayRecord | None = None,
         **training: Any,
     ) -> None:
         self.strategy = strategy
@@ -102,7 +106,7 @@ class Forget(Strategy):
         self.served: list[Forgetting] = []
         self.arrays: ArrayRecord | None = None
         self.guard = guard
-        self._model, self._schedule = model, Schedule(**training)
+        self._model, self._initial, self._schedule = model, initial, Schedule(**training)
         self._federation: dict[str, Any] = {
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
         }  # fmt: skip
@@ -143,8 +147,10 @@ class Forget(Strategy):
         """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""
         if not self.waiting:
             return arrays
-        model = self._model()
+        model = network_of(self._model)
         names = _names(model, arrays)
+        if self._initial is not None:
+            model = network_of(model, _state(model, self._initial, _names(model, self._initial)))
         # 0 classes: no method's own side asks for their number, and only the clients know it.
         federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
         results: list[Forgetting] = []

@@ -4,7 +4,7 @@ A memory is a probability vector y~ for each target sample x. Training on (x, y~
 
     uniform     y~ = 1/C
     random      y~ ~ Dirichlet(1, ..., 1); for two classes this is the paper's [r, 1 - r], r ~ U(0, 1)
-    teacher     y^ = 1/Q sum_i softmax(theta_i(x)), Q untrained Xavier copies of the network          (Eq. 3)
+    teacher     y^ = 1/Q sum_i softmax(theta_i(x)), Q untrained copies of the network                 (Eq. 3)
     debiased    y~ = v y^ / |v y^|_1,  v = 1 + (sigma - 1) y                                          (Eq. 4)
     suppressed  y~ = softmax(z),  z = the current model's logits with the trained label's one set to the smallest
     reminded    y~ = softmax(theta_r(x)),  theta_r = theta* after amnesia and a reminder (`method.reminded_teacher`)
