@@ -136,11 +136,18 @@ def show_forgetting(figures: list[list[float]]) -> None:
 
 
 @pytest.mark.slow
-def test_flwr_run_of_the_app_after(tmp_path: Path):
+@pytest.mark.parametrize("engine", ["simulation", "SuperNodes"])
+def test_flwr_run_of_the_app_after(tmp_path: Path, engine: str):
     with processes(tmp_path / "flower") as flower:
-        simulation = flower.start_simulation(4)
-        run = flower.start("run", "flwr", "run", EXAMPLE / "after", "there", "--stream", *simulation)
-        assert run.wait(timeout=600) == 0, flower.logs()
+        words: tuple[str, ...] = ()
+        if engine == "simulation":
+            words = flower.start_simulation(4)
+            memory = flower.folder / "node-state" / "client-000"
+        else:
+            flower.start_supernodes(flower.start_superlink(), 2, tmp_path / "states")
+            memory = tmp_path / "states" / "0"
+        run = flower.start("run", "flwr", "run", EXAMPLE / "after", "there", "--stream", *words)
+        assert run.wait(timeout=1800) == 0, flower.logs()
         told = flower.log("run").read_text()
         runs = subprocess.run(
             [BIN / "flwr", "list", "there", "--format", "json"], env=flower.environment, capture_output=True, check=True
@@ -149,4 +156,4 @@ def test_flwr_run_of_the_app_after(tmp_path: Path):
         assert "Traceback" not in told
         show_forgetting(by_class(told))
         assert (flower.folder / "final_model.pt").exists()
-        assert (flower.folder / "node-state" / "client-000" / "node.json").exists()
+        assert (memory / "node.json").exists()
