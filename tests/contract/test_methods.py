@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedforget import Backdoor, Dataset, LocalFederation, Schedule, Trigger, build_model, load_dataset, train
 from fedforget.data.partition import partition
@@ -108,6 +109,23 @@ def normalised_network() -> nn.Module:
     return xavier_initialise(nn.Sequential(*layers), SCHEDULE.seed)
 
 
+class ViewingNetwork(nn.Module):
+    """A CNN for colours, as tutorials write it: a `view` stands between the convolution and the linear layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.dropout = nn.Conv2d(3, 6, 3, padding=1), nn.Dropout(0.1)
+        self.hidden, self.out = nn.Linear(6 * 4 * 4, 24), nn.Linear(24, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.convolution(x)), 2)
+        return self.out(self.dropout(F.relu(self.hidden(x.view(-1, 6 * 4 * 4)))))
+
+
+def viewing_network() -> nn.Module:
+    return xavier_initialise(ViewingNetwork(), SCHEDULE.seed)
+
+
 @dataclass(frozen=True)
 class World:
     """A small trained federation: 240 digits, four clients of 60; client 0's threes carry a trigger."""
@@ -128,8 +146,10 @@ class World:
         return self.dataset.train.ids[self.parts[client]][:count].tolist()
 
 
-def make_world(network: Callable[[], nn.Module]) -> World:
+def make_world(network: Callable[[], nn.Module], channels: int = 1) -> World:
     dataset = load_dataset("digits").first(240, 60)
+    dataset = replace(dataset, train=dataset.train.with_features(dataset.train.features.repeat(1, channels, 1, 1)),
+                      test=dataset.test.with_features(dataset.test.features.repeat(1, channels, 1, 1)))  # fmt: skip
     parts = partition("iid", dataset.train.labels, 4, 0)
     # Client 2 holds no class 3, for the requests that must be refused.
     parts[2] = parts[2][dataset.train.labels[parts[2]] != 3]
@@ -147,6 +167,11 @@ def world() -> World:
 @pytest.fixture(scope="module")
 def normalised() -> World:
     return make_world(normalised_network)
+
+
+@pytest.fixture(scope="module")
+def viewing() -> World:
+    return make_world(viewing_network, channels=3)
 
 
 def targets(world: World) -> dict[str, list[ErasureRequest]]:
@@ -313,6 +338,14 @@ def test_a_network_with_integer_buffers(normalised: World, method: str, preset: 
     assert first_non_finite(first) is None
     assert digest(first) == digest(again)
     assert digest(first) != digest(given) == digest(normalised.before)
+
+
+@every_method
+def test_a_network_that_joins_dimensions_with_view(viewing: World, method: str, preset: str):
+    """`view` refuses images in channels_last, the order of memory in which they are convolved fastest."""
+    result = serve(viewing, method, preset)
+    assert first_non_finite(result.state) is None
+    assert digest(result.state) != digest(viewing.before)
 
 
 REFUSED: dict[str, tuple[Callable[[World], Sequence[ErasureRequest]], str]] = {

@@ -12,13 +12,18 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flower_processes import BIN, processes
-from flwr.app import Context, RecordDict
-from in_process_grid import InProcessGrid
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg, FedAvgM, Strategy
+from in_process_grid import Change, InProcessGrid
+
+from fedforget.flower import ClientError
+from fedforget.flower.messages import TASK_TYPE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-quickstart"
 FILES = ("pyproject.toml", *(f"quickstart/{name}.py" for name in ("__init__", "client_app", "server_app", "task")))
@@ -55,12 +60,16 @@ def test_there_are_no_other_files():
         assert {name for name in tracked if "cache" not in name} == set(FILES)
 
 
+def as_it_is(number: int, reply: Message) -> list[Message]:
+    return [reply]
+
+
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Play:
     """Run one of the two apps in this process, and give the accuracies it logs."""
     monkeypatch.chdir(tmp_path)
 
-    def run(side: str, **changes: Any) -> list[list[float]]:
+    def run(side: str, strategy: Callable[..., Strategy] = FedAvg, change: Change = as_it_is, **changes: Any) -> Any:
         for name in [name for name in sys.modules if name.partition(".")[0] == "quickstart"]:
             del sys.modules[name]
         with monkeypatch.context() as patch:
@@ -68,9 +77,10 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCapt
             client, server = (importlib.import_module(f"quickstart.{end}_app") for end in ("client", "server"))
         config = tomllib.loads((EXAMPLE / side / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
         config |= changes
+        monkeypatch.setattr(server, "FedAvg", strategy)
         caplog.clear()
         with caplog.at_level(logging.INFO, "flwr"):
-            server.app(InProcessGrid(client.app, 4, None, config), Context(7, 1, {}, RecordDict(), config))
+            server.app(InProcessGrid(client.app, 4, None, config, change), Context(7, 1, {}, RecordDict(), config))
         return by_class(caplog.text)
 
     return run
@@ -92,6 +102,28 @@ def test_the_app_after_forgets_and_goes_on_without_it(play: Play, tmp_path: Path
     assert max(figures[3] for figures in again[1:]) < 0.1, "no later run trains on a three"
 
 
+@pytest.mark.real
+def test_a_servers_momentum_does_not_bring_back_what_it_forgot(play: Play):
+    show_forgetting(play("after", partial(FedAvgM, server_learning_rate=0.5, server_momentum=0.5)))
+
+
+@pytest.mark.real
+def test_a_request_that_fails_costs_the_app_neither_its_training_nor_its_rounds(
+    play: Play, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    def struck(number: int, reply: Message) -> list[Message]:
+        if number == 0 and reply.metadata.message_type == TASK_TYPE:
+            error = Message(Error(2, "<class 'RuntimeError'>:<'a cosmic ray'>"), reply_to=reply)
+            error.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+            return [error]
+        return [reply]
+
+    with pytest.raises(ClientError, match="a cosmic ray"):
+        play("after", change=struck)
+    assert len(by_class(caplog.text)) == 9 + 1 + 2
+    assert (tmp_path / "final_model.pt").exists()
+
+
 def show_forgetting(figures: list[list[float]]) -> None:
     """8 rounds with their start, then the model without threes, then 2 rounds more."""
     assert len(figures) == 9 + 1 + 2
@@ -104,11 +136,18 @@ def show_forgetting(figures: list[list[float]]) -> None:
 
 
 @pytest.mark.slow
-def test_flwr_run_of_the_app_after(tmp_path: Path):
+@pytest.mark.parametrize("engine", ["simulation", "SuperNodes"])
+def test_flwr_run_of_the_app_after(tmp_path: Path, engine: str):
     with processes(tmp_path / "flower") as flower:
-        simulation = flower.start_simulation(4)
-        run = flower.start("run", "flwr", "run", EXAMPLE / "after", "there", "--stream", *simulation)
-        assert run.wait(timeout=600) == 0, flower.logs()
+        words: tuple[str, ...] = ()
+        if engine == "simulation":
+            words = flower.start_simulation(4)
+            memory = flower.folder / "node-state" / "client-000"
+        else:
+            flower.start_supernodes(flower.start_superlink(), 2, tmp_path / "states")
+            memory = tmp_path / "states" / "0"
+        run = flower.start("run", "flwr", "run", EXAMPLE / "after", "there", "--stream", *words)
+        assert run.wait(timeout=1800) == 0, flower.logs()
         told = flower.log("run").read_text()
         runs = subprocess.run(
             [BIN / "flwr", "list", "there", "--format", "json"], env=flower.environment, capture_output=True, check=True
@@ -117,4 +156,4 @@ def test_flwr_run_of_the_app_after(tmp_path: Path):
         assert "Traceback" not in told
         show_forgetting(by_class(told))
         assert (flower.folder / "final_model.pt").exists()
-        assert (flower.folder / "node-state" / "client-000" / "node.json").exists()
+        assert (memory / "node.json").exists()

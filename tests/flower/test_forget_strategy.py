@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Strategy
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedYogi,
+    Strategy,
+)
 from in_process_grid import InProcessGrid
 from own_flower_app import QUICK, TRAINING, convolutional, own_app, own_grid, same_in_one_process
 from small_worlds import network
@@ -118,7 +129,9 @@ def test_a_retrain_begins_as_the_apps_own_network_does_or_from_the_arrays_it_is_
 
 
 @pytest.mark.daily(4)
-@pytest.mark.parametrize("target", [{"label": 2}, {"label": None}, {"label": None, "sample_ids": [2, 5, 8]}])
+@pytest.mark.parametrize(
+    "target", [{"label": 2}, {"label": None, "whole_node": True}, {"label": None, "sample_ids": [2, 5, 8]}]
+)
 @pytest.mark.parametrize("node", ["partition", "name", "node_id"])
 def test_a_node_has_three_names_and_a_request_three_kinds(
     tmp_path: Path, before: ArrayRecord, target: dict[str, Any], node: str
@@ -128,7 +141,7 @@ def test_a_node_has_three_names_and_a_request_three_kinds(
     who = {"partition": 0} if node == "partition" else {"partition": None, "name": "site 0"}
     who = {"partition": None, "node_id": node_id} if node == "node_id" else who
     arrays = served(Forget(fedavg(), network, **TRAINING), grid, before, method="fedquit", **who, **target)
-    request = ErasureRequest.of_client(0) if target["label"] is None else TWOS
+    request = ErasureRequest.of_client(0) if "whole_node" in target else TWOS
     request = ErasureRequest.of_samples(0, target["sample_ids"]) if "sample_ids" in target else request
     expected = forget(same_in_one_process(), state_in(before), request, Schedule(**TRAINING), "fedquit")
     assert digest(state_in(arrays)) == digest(expected.state)
@@ -322,17 +335,161 @@ def test_two_requests_are_served_together_or_not_at_all(tmp_path: Path, before: 
     assert [result.requests for result in strategy.served] == [(TWOS,), (ones,)]
 
 
-def test_a_request_that_fails_inside_start_leaves_the_model_at_hand(tmp_path: Path, before: ArrayRecord):
-    strategy, grid = Forget(fedavg(), network, **QUICK), own_grid(tmp_path)
+@pytest.mark.parametrize("fault", ["gone", "NaN", "broken"])
+def test_a_request_that_fails_inside_start_costs_no_round_and_is_tried_again(
+    tmp_path: Path, before: ArrayRecord, fault: str
+):
+    """The node is away, diverges, or its task ends in an exception; then, in the third round, all is well."""
+    sentences = {"gone": "is not connected", "NaN": "diverged: its '", "broken": "a cosmic ray"}
+    grid = own_grid(tmp_path)
+    strategy = Forget(FedAvg(min_available_nodes=3), network, **QUICK)
+    strategy.request(partition=0, label=2)
+    if fault == "gone":
+        grid.gone.add(0)
+    else:
+        grid.change = spoil if fault == "NaN" else struck
+    known, failures = [], []
 
     def evaluate(round: int, arrays: ArrayRecord) -> None:
-        if round == 1:
-            strategy.request(partition=7)
+        known.append(twos_known(arrays) > 50)
+        failures.append(str(strategy.failure or ""))
+        if round == 2:
+            grid.gone.clear()
+            grid.change = lambda _, reply: [reply]
 
+    result = start(strategy, grid, before, 4, evaluate_fn=evaluate)
+    assert len(result.train_metrics_clientapp) == 4, "every round took place"
+    assert [sentences[fault] in failure for failure in failures] == [True, True, True, False, False]
+    assert known == [True, True, True, False, False] if fault == "gone" else known[3:] == [False, False]
+    assert (strategy.waiting, len(strategy.served), strategy.failure) == ([], 1, None)
+    strategy.check_served()
+
+
+def struck(number: int, message: Message) -> list[Message]:
+    """An exception in the target's task, as Flower reports it."""
+    if number == 0 and message.metadata.message_type == TASK_TYPE:
+        error = Message(Error(2, "<class 'RuntimeError'>:<'a cosmic ray'>"), reply_to=message)
+        error.metadata.__dict__["_reply_to_message_id"] = message.metadata.reply_to_message_id
+        return [error]
+    return [message]
+
+
+def test_a_request_that_nobody_can_serve_costs_no_training_and_is_not_passed_over(tmp_path: Path, before: ArrayRecord):
+    strategy = Forget(fedavg(), network, **QUICK)
+    strategy.request(partition=7, label=0)
+    result = start(strategy, own_grid(tmp_path), before, 2)
+    plain = start(fedavg(), own_grid(tmp_path), before, 2)
+    assert digest(state_in(result.arrays)) == digest(state_in(plain.arrays))
     with pytest.raises(ClientError, match=r"^Client 7 is not connected; there are the clients 0, 1, 2, 3\.$"):
-        start(strategy, grid, before, 3, evaluate_fn=evaluate)
-    assert strategy.arrays is not None
-    assert digest(state_in(strategy.arrays)) == digest(state_in(start(fedavg(), own_grid(tmp_path), before).arrays))
+        strategy.check_served()
+    strategy.waiting.clear()
+    strategy.check_served()
+
+
+def test_a_start_that_is_still_to_come_is_not_a_request_served():
+    strategy = Forget(fedavg(), network)
+    strategy.check_served()
+    strategy.request(partition=0, label=2)
+    with pytest.raises(InputError, match=r"^A request is still waiting; serve it, or start another round\.$"):
+        strategy.check_served()
+
+
+# What a strategy remembers
+
+
+def clipping(inner: Strategy) -> Strategy:
+    return DifferentialPrivacyServerSideFixedClipping(inner, 0.0, 5.0, 4)
+
+
+def adapting(inner: Strategy) -> Strategy:
+    return DifferentialPrivacyServerSideAdaptiveClipping(inner, 0.0, 4, 5.0, clipped_count_stddev=0.0)
+
+
+REMEMBERING = {
+    "FedAvgM": lambda: FedAvgM(server_momentum=0.9, min_available_nodes=4),
+    "FedAdagrad": lambda: FedAdagrad(eta=0.05, min_available_nodes=4),
+    "FedAdam": lambda: FedAdam(eta=0.03, min_available_nodes=4),
+    "FedYogi": lambda: FedYogi(eta=0.03, min_available_nodes=4),
+    "clipping": lambda: clipping(FedAvgM(server_momentum=0.9, min_available_nodes=4)),
+    "adapting": lambda: adapting(FedAvgM(server_momentum=0.9, min_available_nodes=4)),
+}
+
+
+@pytest.mark.parametrize("kind", REMEMBERING)
+def test_after_a_request_a_strategy_goes_on_as_one_that_never_met_the_target(
+    tmp_path: Path, before: ArrayRecord, kind: str
+):
+    """Momentum and moments are old updates, and a remembered model is the old one."""
+    used = REMEMBERING[kind]()
+    arrays = start(used, own_grid(tmp_path), before, 3).arrays
+    strategy = Forget(used, network, **TRAINING)
+    arrays = served(strategy, own_grid(tmp_path), arrays)
+    norm = getattr(used, "clipping_norm", None)
+    later = start(strategy, own_grid(tmp_path), arrays, 2).arrays
+    fresh = REMEMBERING[kind]()
+    if kind == "adapting":
+        fresh.clipping_norm = norm
+    expected = start(fresh, own_grid(tmp_path), arrays, 2).arrays
+    assert digest(state_in(later)) == digest(state_in(expected))
+
+
+def test_a_request_in_a_later_round_renews_the_memory_too(tmp_path: Path, before: ArrayRecord):
+    momentum = FedAvgM(server_momentum=0.9, min_available_nodes=4)
+    strategy = Forget(momentum, network, **QUICK)
+
+    def evaluate(round: int, arrays: ArrayRecord) -> None:
+        if round == 2:
+            assert momentum.momentum_vector is not None
+            strategy.request(partition=0, label=2)
+
+    later = start(strategy, own_grid(tmp_path), before, 3, evaluate_fn=evaluate).arrays
+    fresh = FedAvgM(server_momentum=0.9, min_available_nodes=4)
+    expected = start(fresh, own_grid(tmp_path), ArrayRecord(strategy.served[0].state)).arrays
+    assert digest(state_in(later)) == digest(state_in(expected))
+
+
+class Averaging(FedAvg):
+    """A strategy of somebody's own, with a running average of the model."""
+
+    def __init__(self) -> None:
+        super().__init__(min_available_nodes=4)
+        self.best = 0.0
+        self.losses = [0.5]
+        self.average: list[Any] | None = None
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        assert arrays is not None
+        self.average = arrays.to_numpy_ndarrays()
+        return arrays, metrics
+
+
+def test_a_memory_that_nobody_knows_is_refused_by_name(tmp_path: Path, before: ArrayRecord):
+    inner = Averaging()
+    strategy = Forget(clipping(inner), network, **TRAINING)
+    start(strategy, own_grid(tmp_path), before)
+    with pytest.raises(InputError, match=r"^The strategy Averaging remembers arrays in its 'average', which could"):
+        served(strategy, own_grid(tmp_path), before)
+    inner.average = None
+    strategy.serve(own_grid(tmp_path), before)
+
+
+@pytest.mark.parametrize("around", [clipping, adapting])
+def test_a_strategy_around_forget_would_clip_against_the_old_model(
+    tmp_path: Path, before: ArrayRecord, around: Callable[[Strategy], Strategy]
+):
+    """So nothing is served in its rounds, which lose nothing; and between two of its starts everything is."""
+    strategy = Forget(fedavg(), network, **TRAINING)
+    strategy.request(partition=0, label=2)
+    result = start(around(strategy), own_grid(tmp_path), before, 2)
+    plain = start(around(fedavg()), own_grid(tmp_path), before, 2)
+    assert digest(state_in(result.arrays)) == digest(state_in(plain.arrays))
+    with pytest.raises(InputError, match=r"^A strategy around Forget, .* put Forget outermost, or call its serve"):
+        strategy.check_served()
+    arrays = strategy.serve(own_grid(tmp_path), result.arrays)
+    strategy.check_served()
+    assert twos_known(arrays) < 20
+    assert twos_known(start(around(strategy), own_grid(tmp_path), arrays, 2).arrays) < 20
 
 
 # Refusals
@@ -343,10 +500,13 @@ def test_a_request_that_fails_inside_start_leaves_the_model_at_hand(tmp_path: Pa
     [
         ({}, "Name the node of the request by one of partition, name and node_id."),
         ({"partition": 0, "name": "site 0"}, "Name the node of the request by one of partition, name and node_id."),
-        ({"partition": 0, "label": 1, "sample_ids": [1]}, "A request names one of label, sample_ids and feature"),
+        ({"partition": 0}, "Say what must go: a label, sample_ids, a feature, or whole_node=True for all of the node."),
+        ({"partition": 0, "label": None}, "Say what must go: a label, sample_ids, a feature, or whole_node=True for"),
+        ({"partition": 0, "label": 1, "whole_node": True}, "A request names one of label, sample_ids, feature and"),
+        ({"partition": 0, "label": 1, "sample_ids": [1]}, "A request names one of label, sample_ids, feature and"),
         (
             {"partition": 0, "label": 1, "feature": 2},
-            "A request names one of label, sample_ids and feature; make several",
+            "A request names one of label, sample_ids, feature and whole_node; make several",
         ),
         ({"partition": 0, "feature": (1, 2)}, "'1,2' is no feature; give the number of a column, or a patch as"),
         ({"partition": 0, "feature": 2, "method": "sga"}, "Method 'sga' cannot forget column 2 of client 0: it takes"),
@@ -355,9 +515,12 @@ def test_a_request_that_fails_inside_start_leaves_the_model_at_hand(tmp_path: Pa
             {"name": "site 1", "feature": 2, "method": "sga"},
             "Method 'sga' cannot forget column 2 of client 0: it takes",
         ),
-        ({"partition": 0, "method": "magic"}, "Method 'magic' is unknown; choose one of retrain, fedaf,"),
-        ({"partition": 0, "preset": "best"}, "Method 'fedaf' has no preset 'best'; choose one of recommended,"),
-        ({"partition": 0, "speed": 3}, "Method 'fedaf' has no setting 'speed'; it has "),
+        ({"partition": 0, "label": 2, "method": "magic"}, "Method 'magic' is unknown; choose one of retrain, fedaf,"),
+        (
+            {"partition": 0, "label": 2, "preset": "best"},
+            "Method 'fedaf' has no preset 'best'; choose one of recommended,",
+        ),
+        ({"partition": 0, "label": 2, "speed": 3}, "Method 'fedaf' has no setting 'speed'; it has "),
     ],
 )
 def test_a_request_that_means_nothing_is_refused_at_once(request_: dict[str, Any], sentence: str):
@@ -371,9 +534,17 @@ def test_a_request_that_means_nothing_is_refused_at_once(request_: dict[str, Any
 @pytest.mark.parametrize(
     ("request_", "error", "sentence"),
     [
-        ({"partition": 4}, ClientError, "Client 4 is not connected; there are the clients 0, 1, 2, 3."),
-        ({"name": "site 9"}, InputError, "No client named 'site 9' is connected; there are site 0, site 1, site 2,"),
-        ({"node_id": 5}, InputError, "No client on node 5 is connected; there are site 0,"),
+        (
+            {"partition": 4, "whole_node": True},
+            ClientError,
+            "Client 4 is not connected; there are the clients 0, 1, 2, 3.",
+        ),
+        (
+            {"name": "site 9", "label": 2},
+            InputError,
+            "No client named 'site 9' is connected; there are site 0, site 1, site 2,",
+        ),
+        ({"node_id": 5, "label": 2}, InputError, "No client on node 5 is connected; there are site 0,"),
         ({"partition": 1, "label": 2}, InputError, "Client 1 holds no sample of class 2; it holds classes 0, 1."),
         ({"partition": 1, "label": 3}, InputError, "Class 3 does not exist; the data has classes 0 to 2."),
         ({"partition": 1, "sample_ids": [20]}, InputError, "Sample 20 is not among client 1's data;"),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Normalisation
+from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import momentum_step
 
 _STEPS: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], CapturedStep]] = WeakKeyDictionary()
@@ -40,7 +41,7 @@ class CapturedStep:
 
         def step() -> None:
             with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False):
-                x = for_convolutions(normalisation(self._features))
+                x = for_convolutions(model, normalisation(self._features))
                 loss = F.cross_entropy(model(x).float(), self._labels)
             gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
             momentum_step(self._parameters, self.velocity, gradients, lr, momentum)
@@ -137,12 +138,6 @@ def gradient_of(
         return known[shapes](*batch)
 
     return captured if record and can_capture(model, places[0].device) else plain
-
-
-def for_convolutions(batch: Tensor) -> Tensor:
-    """Images in the order of memory in which they are convolved fastest: on a GPU by a fifth, on a CPU by up to a
-    tenth. What a network computes from them keeps it."""
-    return batch.contiguous(memory_format=torch.channels_last) if batch.dim() == 4 else batch
 
 
 def _recorded(step: Callable[[], None]) -> torch.cuda.CUDAGraph:

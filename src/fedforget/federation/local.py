@@ -14,6 +14,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset, Normalisation, Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
+from fedforget.federation.layout import takes_channels_last
 from fedforget.federation.tasks import Reply, Task
 from fedforget.models import check_model
 from fedforget.params import copy_state
@@ -94,7 +95,7 @@ class LocalFederation:
         network = network_of(model, initial)
         check_model(network, dataset.shape, self.classes)
         self.model = network.to(self.device)
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and len(dataset.shape) == 3 and takes_channels_last(self.model, dataset.shape):
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.backdoors = tuple(backdoors)
         self._erased = tuple(erased)

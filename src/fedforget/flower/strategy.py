@@ -2,10 +2,10 @@
 
     forget = Forget(strategy, Net, lr=lr)
     forget.request(partition=0, label=3)
-    result.arrays = forget.serve(grid, result.arrays)
-    result = forget.start(grid, result.arrays, num_rounds=3)
+    result = forget.start(grid, arrays, num_rounds=3)
+    forget.check_served()
 
-A request that is still waiting when `start` comes to its next round is served before that round."""
+`start` serves what is waiting before it begins, and what comes later before its next round."""
 
 from __future__ import annotations
 
@@ -18,22 +18,27 @@ import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedforget.data.features import Feature, check_form
 from fedforget.data.samples import Normalisation
-from fedforget.errors import InputError
+from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
-from fedforget.methods import Forgetting, check_servable, forget, method_settings
+from fedforget.flower.memories import check_memories, renew_memories
+from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 from fedforget.starts import network_of
 
 log = logging.getLogger("flwr")
+NOT_LEADING = (
+    "A strategy around Forget, or a loop of your own, would go on from the model of before, so no request can be "
+    "served in its rounds; put Forget outermost, or call its serve between two starts."
+)
 
 
 @dataclass(frozen=True)
@@ -77,12 +82,13 @@ class Forget(Strategy):
     should do as the app does.
     `clients` is how many nodes to wait for before a request is served.
 
-    A request that fails raises what went wrong. It stays in `waiting`, and the arrays stay as they were (`arrays` holds
-    them where `start` was under way), so it can be tried again; `waiting.clear()` gives it up. What came of the ones
-    that were served, with cost and notes, is in `served`. A method that needs the clients' models of training
-    (federaser) is refused: they are not kept.
+    A request that fails costs nothing but itself. `serve` raises what went wrong; `start` logs it, goes on training
+    with the model as it was, and tries again before the next round. The request stays in `waiting` until it is served
+    or `waiting.clear()` gives it up, and `check_served`, at the end of the app, raises the `failure` of one that still
+    waits: so no run ends well that has not forgotten. What came of the ones that were served, with cost and notes, is
+    in `served`. A method that needs the clients' models of training (federaser) is refused: they are not kept.
 
-    What the inner strategy keeps itself, such as a server's momentum, still holds old updates; a fresh one does not.
+    What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`).
 
     A request with the setting `held` leaves a `guard`: what the inner strategy makes of every later round is held to it
     (`federation/guard.py`). It belongs to the model: keep `forget.guard.to_state()` beside the arrays, and give it back
@@ -104,6 +110,7 @@ class Forget(Strategy):
         self.strategy = strategy
         self.waiting: list[Waiting] = []
         self.served: list[Forgetting] = []
+        self.failure: FedForgetError | None = None
         self.arrays: ArrayRecord | None = None
         self.guard = guard
         self._model, self._initial, self._schedule = model, initial, Schedule(**training)
@@ -111,6 +118,10 @@ class Forget(Strategy):
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
         }  # fmt: skip
         self._unaggregated: ArrayRecord | None = None
+        self._leads = False
+        """Whether the rounds are those of our own `start`, which goes on from the model that a request leaves."""
+        self._tried: list[Waiting] = []
+        """What could not be served a moment ago."""
         self._known: dict[str, str] | None = None
 
     def request(
@@ -122,31 +133,40 @@ class Forget(Strategy):
         label: int | None = None,
         sample_ids: Iterable[int] | None = None,
         feature: int | Iterable[int] | None = None,
+        whole_node: bool = False,
         method: str = "fedaf",
         preset: str | None = None,
         **overrides: Any,
     ) -> None:
-        """Ask that a node be forgotten: all of it, or its class `label`, or its samples `sample_ids`, or a `feature` of
-        all its samples, which stay without it: a column's number, or a patch as (top, left, height, width).
+        """Ask that something of a node be forgotten: its class `label`, or its samples `sample_ids`, or a `feature` of
+        all its samples, which stay without it (a column's number, or a patch as (top, left, height, width)), or, with
+        `whole_node=True`, all that it has.
 
         The node is the one with this `partition`-id, this `name` in its config, or this registered id. `overrides` are
         settings of the method."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
-        if sum(value is not None for value in (label, sample_ids, feature)) > 1:
-            raise InputError("A request names one of label, sample_ids and feature; make several requests.")
+        named = sum(value is not None for value in (label, sample_ids, feature)) + whole_node
+        if named > 1:
+            raise InputError("A request names one of label, sample_ids, feature and whole_node; make several requests.")
+        if not named:
+            raise InputError(
+                "Say what must go: a label, sample_ids, a feature, or whole_node=True for all of the node."
+            )
         ids = None if sample_ids is None else tuple(sample_ids)
         column = None if feature is None else check_form((feature,) if isinstance(feature, int) else tuple(feature))
         waiting = Waiting(partition, name, node_id, label, ids, column, method, preset, overrides)
         _, settings = method_settings(method, preset, **overrides)
         # A node by another name has its number only once it is there; until then the sentence speaks of client 0.
         check_servable(method, settings, [waiting.of_client(0 if partition is None else partition)])
+        check_history(method, None)
         self.waiting.append(waiting)
 
     def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""
         if not self.waiting:
             return arrays
+        check_memories(self.strategy)
         model = network_of(self._model)
         names = _names(model, arrays)
         if self._initial is not None:
@@ -159,7 +179,14 @@ class Forget(Strategy):
         self.served += results
         self.guard = results[-1].guard
         self.waiting.clear()
+        self.failure = None
+        renew_memories(self.strategy)
         return arrays
+
+    def check_served(self) -> None:
+        """Raise what kept a request from being served, if one is still waiting. For the end of the server app."""
+        if self.waiting:
+            raise self.failure or InputError("A request is still waiting; serve it, or start another round.")
 
     def _serve(
         self,
@@ -185,12 +212,26 @@ class Forget(Strategy):
             log.warning("%s", note)
         return _arrays(result.state, arrays, names)
 
+    def start(self, grid: Grid, initial_arrays: ArrayRecord, *words: Any, **more: Any) -> Result:
+        """Flower's own rounds, from the model without what is waiting."""
+        self._leads = True
+        try:
+            begun = self._served_if_possible(grid, initial_arrays)
+            self._tried = list(self.waiting)
+            result = super().start(grid, begun, *words, **more)
+        finally:
+            self._leads = False
+        if not result.arrays:  # no round had a result
+            result.arrays = begun
+        return result
+
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         self.arrays, self._unaggregated = arrays, None
-        if self.waiting:
-            self.arrays = self._unaggregated = arrays = self.serve(grid, arrays)
+        if self.waiting != self._tried:
+            self.arrays = self._unaggregated = arrays = self._served_if_possible(grid, arrays)
+        self._tried = []
         return self.strategy.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
@@ -216,6 +257,17 @@ class Forget(Strategy):
         if self._known is None:
             self._known = _names(self._model(), arrays)
         return self._known
+
+    def _served_if_possible(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
+        """The arrays without what is waiting, or as they are, with a line in the log that says why."""
+        try:
+            if self.waiting and not self._leads:
+                raise InputError(NOT_LEADING)
+            return self.serve(grid, arrays)
+        except FedForgetError as error:
+            self.failure = error
+            log.error("Nothing was forgotten, and the training goes on with the model as it was: %s", error)
+            return arrays
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

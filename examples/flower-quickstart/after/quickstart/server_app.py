@@ -28,6 +28,8 @@ def main(grid: Grid, context: Context) -> None:
 
     # Start the strategy, run FedAvg for `num-server-rounds`
     strategy = FedAvg(fraction_evaluate=config["fraction-evaluate"])
+    forget = Forget(strategy, Net, lr=lr, epochs=config["local-epochs"], batch_size=config["batch-size"], threads=1)
+    forget.request(partition=0, label=3)
     result = strategy.start(
         grid=grid,
         initial_arrays=arrays,
@@ -35,13 +37,11 @@ def main(grid: Grid, context: Context) -> None:
         num_rounds=config["num-server-rounds"],
         evaluate_fn=global_evaluate,
     )
-    forget = Forget(strategy, Net, lr=lr, epochs=config["local-epochs"], batch_size=config["batch-size"], threads=1)
-    forget.request(partition=0, label=3)
-    result.arrays = forget.serve(grid, result.arrays)
     result = forget.start(grid, result.arrays, num_rounds=2, train_config=train_config, evaluate_fn=global_evaluate)
 
     # Save the final model to disk
     torch.save(result.arrays.to_torch_state_dict(), "final_model.pt")
+    forget.check_served()
 
 
 def global_evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

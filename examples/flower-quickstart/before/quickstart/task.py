@@ -4,15 +4,15 @@ import torch
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, Dataset
 
 
 class Net(nn.Module):
-    """A small CNN for images of 8x8 pixels."""
+    """A small CNN for colour images of 8x8 pixels."""
 
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 16, 3, padding=1)
+        self.conv1 = nn.Conv2d(3, 16, 3, padding=1)
         self.pool = nn.MaxPool2d(2, 2)
         self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
         self.fc1 = nn.Linear(32 * 2 * 2, 64)
@@ -21,35 +21,49 @@ class Net(nn.Module):
     def forward(self, x):
         x = self.pool(F.relu(self.conv1(x)))
         x = self.pool(F.relu(self.conv2(x)))
-        x = F.relu(self.fc1(x.flatten(1)))
+        x = x.view(-1, 32 * 2 * 2)
+        x = F.relu(self.fc1(x))
         return self.fc2(x)
 
 
-def load_split():
-    """All 1,797 digits, normalised, and which of them are held out for the server: every fifth."""
-    images, labels = load_digits(return_X_y=True)
-    pixels = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8)
-    dataset = TensorDataset((pixels / 16 - 0.5) / 0.5, torch.tensor(labels))
-    return dataset, torch.arange(len(labels)) % 5 == 4
+class Digits(Dataset):
+    """Some of scikit-learn's digits, in three equal colours and normalised."""
+
+    def __init__(self, rows):
+        images, labels = load_digits(return_X_y=True)
+        grey = torch.tensor(images[rows], dtype=torch.float32).reshape(-1, 1, 8, 8)
+        self.images = (grey / 16 - 0.5).div(0.5).repeat(1, 3, 1, 1)
+        self.labels = labels[rows].tolist()
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, k):
+        return {"img": self.images[k], "label": self.labels[k]}
 
 
 def load_data(partition_id: int, num_partitions: int, batch_size: int):
     """The digits of one site, 80% of them to train on. Only site 0 has ever seen a three."""
-    dataset, held_out = load_split()
-    site = torch.arange(len(dataset)) % num_partitions
-    site[dataset.tensors[1] == 3] = 0
-    own = ((site == partition_id) & ~held_out).nonzero().squeeze(1)
-    own = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(42))].tolist()
+    labels = torch.tensor(load_digits().target)
+    site = torch.arange(len(labels)) % num_partitions
+    site[labels == 3] = 0
+    own = ((site == partition_id) & ~held_out(len(labels))).nonzero().squeeze(1)
+    own = own[torch.randperm(len(own), generator=torch.Generator().manual_seed(42))]
     split = int(0.8 * len(own))
-    trainloader = DataLoader(Subset(dataset, own[:split]), batch_size=batch_size, shuffle=True)
-    testloader = DataLoader(Subset(dataset, own[split:]), batch_size=batch_size)
+    trainloader = DataLoader(Digits(own[:split]), batch_size=batch_size, shuffle=True)
+    testloader = DataLoader(Digits(own[split:]), batch_size=batch_size)
     return trainloader, testloader
 
 
 def load_centralized_dataset():
     """The server's test set."""
-    dataset, held_out = load_split()
-    return DataLoader(Subset(dataset, held_out.nonzero().squeeze(1).tolist()), batch_size=128)
+    every = len(load_digits().target)
+    return DataLoader(Digits(held_out(every).nonzero().squeeze(1)), batch_size=128)
+
+
+def held_out(count):
+    """Every fifth digit is for the server alone."""
+    return torch.arange(count) % 5 == 4
 
 
 def train(net, trainloader, epochs, lr, device):
@@ -60,9 +74,10 @@ def train(net, trainloader, epochs, lr, device):
     net.train()
     running_loss = 0.0
     for _ in range(epochs):
-        for images, labels in trainloader:
+        for batch in trainloader:
+            images, labels = batch["img"].to(device), batch["label"].to(device)
             optimizer.zero_grad()
-            loss = criterion(net(images.to(device)), labels.to(device))
+            loss = criterion(net(images), labels)
             loss.backward()
             optimizer.step()
             running_loss += loss.item()
@@ -75,8 +90,8 @@ def test(net, testloader, device):
     net.eval()
     loss, correct, total = 0.0, torch.zeros(10), torch.zeros(10)
     with torch.no_grad():
-        for images, labels in testloader:
-            outputs = net(images.to(device)).cpu()
+        for batch in testloader:
+            outputs, labels = net(batch["img"].to(device)).cpu(), batch["label"]
             loss += F.cross_entropy(outputs, labels, reduction="sum").item()
             correct += torch.bincount(labels[outputs.argmax(1) == labels], minlength=10)
             total += torch.bincount(labels, minlength=10)

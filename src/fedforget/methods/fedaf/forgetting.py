@@ -27,8 +27,9 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.captured import Gradient, for_convolutions, gradient_of
+from fedforget.federation.captured import Gradient, gradient_of
 from fedforget.federation.client import Client
+from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
@@ -238,7 +239,7 @@ class Forget(Task):
         ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
 
         def loss(x: Tensor, memory: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            logits = model(for_convolutions(client.inputs(x))).float()
+            logits = model(for_convolutions(model, client.inputs(x))).float()
             total, towards, old = forgetting_loss(logits, memory, labels, ascent, cap)
             hits = (logits.detach().argmax(1) == labels).float().mean()
             entropy = torch.special.entr(memory).sum(dim=1).mean()

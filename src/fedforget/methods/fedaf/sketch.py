@@ -24,7 +24,8 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.federation.captured import for_convolutions, gradient_of
+from fedforget.federation.captured import gradient_of
+from fedforget.federation.layout import for_convolutions
 from fedforget.params import slices, trainable, weight_count
 from fedforget.seeds import derive_generator
 
@@ -197,7 +198,7 @@ def signed_sums(
     )
 
     def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        total = (weights * row_losses(model(for_convolutions(inputs(x))).float(), y, draws, labels)).sum()
+        total = (weights * row_losses(model(for_convolutions(model, inputs(x))).float(), y, draws, labels)).sum()
         return total, total
 
     gradient = gradient_of(signed_loss, model, parameters, ("sketch", labels), half=True)
