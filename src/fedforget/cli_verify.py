@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedforget.audit.evidence import read_evidence, verify_evidence
+from fedforget.audit.verdict import verdict_line
 from fedforget.cli_ledger import needs_service
 from fedforget.errors import InputError
 from fedforget.files import sha256_of_file
@@ -59,12 +60,6 @@ def _in_words(record: Mapping[str, Any]) -> list[str]:
         *(guard if subject.get("guard") is not None else []),
         f"The verdict follows from the readings: {verdict_line(record['verdict'])}",
     ]
-
-
-def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """A verdict in one line."""
-    how = f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
-    return f"{verdict['word']} ({how}): {verdict['reasons'][0]}"
 
 
 HEARD = {"before": "before", "value": "now", "expected": "of an oracle"}

@@ -70,7 +70,7 @@ def test_a_feature_by_a_program(program: Program, world: World):
 def test_decide_retry_and_roll_back(program: Program, world: World):
     oscar = program(Role.OFFICER)
     request = world.queued()
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     path = f"/api/v1/requests/{request.id}"
     assert oscar.post(f"{path}/decide", json={"publish": False, "reason": "No."}).json()["state"] == "failed"
     assert oscar.post(f"{path}/retry").json()["state"] == "queued"

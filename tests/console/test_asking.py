@@ -160,7 +160,7 @@ def test_an_accepted_request_that_was_not_queued_can_still_be(visit: Of, world: 
 @pytest.mark.parametrize(("publish", "state"), [("yes", "done"), ("no", "failed")])
 def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
     request = world.queued()
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     oscar = visit(Role.OFFICER)
     page = oscar.get(f"/requests/{request.id}").text
     assert "An officer must decide." in page

@@ -235,7 +235,7 @@ def fill(world: World) -> str:
     world.ask(subject="dsr-2", target=ErasureRequest.of_client(2))
     clock.go_on(days=5)
     world.queued(subject="dsr-3", target=ErasureRequest.of_class(1, 1))
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     world.ask(subject="dsr-4", target=ErasureRequest.of_samples(0, [3, 5, 8]))
     clock.go_on(days=20)
     world.served(subject="dsr-5", target=ErasureRequest.of_class(0, 0))

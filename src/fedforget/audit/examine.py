@@ -258,13 +258,19 @@ ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by 
 
 
 def judge(
-    level: Level, subject: Examination, before: Examination | None, oracles: Sequence[Examination]
+    level: Level,
+    subject: Examination,
+    before: Examination | None,
+    oracles: Sequence[Examination],
+    *,
+    exact: bool = False,
 ) -> tuple[list[Evidence], Verdict]:
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
     On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
     the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R.
-    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before."""
+    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before.
+    `exact`: the subject never saw the target, by the way it was made."""
     poisoned = subject.poisoned
 
     def compared(
@@ -283,14 +289,14 @@ def judge(
     if subject.feature:
         names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
         evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
-        return evidence, conclude(evidence, with_oracle=level != "alone")
+        return evidence, conclude(evidence, with_oracle=level != "alone", exact=exact)
     if level == "alone":
         names = [name + when for when in ("", " one round later") for name in ALONE]
         evidence = [compared(name, over="entropy" not in name) for name in names]
         evidence.append(
             _against_before(subject.readings.get(REST), None if before is None else before.readings.get(REST))
         )
-        return evidence, conclude(evidence, with_oracle=False)
+        return evidence, conclude(evidence, with_oracle=False, exact=exact)
     evidence = [compared("accuracy on the target", over=not poisoned)]
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
@@ -307,7 +313,7 @@ def judge(
         compared("linear probe", over=False),
         compared(REST, memory=False, rest=True),
     ]
-    return evidence, conclude(evidence, with_oracle=True)
+    return evidence, conclude(evidence, with_oracle=True, exact=exact)
 
 
 def _against_before(subject: Reading | None, before: Reading | None) -> Evidence:

@@ -22,6 +22,10 @@ STATE_TONES = {
     "received": "new", "accepted": "wait", "queued": "wait", "forgetting": "work", "auditing": "work",
     "deciding": "decide", "done": "good", "failed": "bad", "refused": "off",
 }  # fmt: skip
+VERDICT_TONES = {
+    "forgotten": "good", "exact": "good", "not forgotten": "bad", "over-forgotten": "bad",
+    "not enough evidence": "unclear",
+}  # fmt: skip
 
 
 @cache

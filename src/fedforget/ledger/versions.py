@@ -19,7 +19,7 @@ from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.keys import Keys, key_id
-from fedforget.ledger.results import CheckedResult, Result, check_result, guard_of
+from fedforget.ledger.results import CheckedResult, Result, check_result, fall, guard_of
 from fedforget.ledger.schema import (
     Candidate,
     Certificate,
@@ -82,7 +82,8 @@ class Versions(Federations, Keys, Work):
         actor = f"worker/{claim.worker}"
         with self.database.writing() as session:
             requests = self._claimed(session, claim, RequestState.AUDITING)
-            reason = checked.reason_to_hold(claim.federation.accuracy_limit)
+            lost = _lost(session, claim.parent)
+            reason = checked.reason_to_hold(claim.federation.accuracy_limit, lost)
             if reason is None:
                 private = self._signing_key(session)
                 version, done = self._publish(session, claim.federation.name, requests, checked, actor, private)
@@ -280,6 +281,24 @@ class Versions(Federations, Keys, Work):
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
     return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to(version.guard)}
+
+
+def _lost(session: Session, version: Version) -> float | None:
+    """By how many points retained accuracy fell from the first version to this one: the sum over the versions that its
+    weights came through, each beside the one before on the same data. None: it was not measured of one of them."""
+    columns = (Version.number, Version.parent, Version.restores, Version.accuracy_before, Version.accuracy_after)
+    rows = session.execute(select(*columns).where(Version.federation == version.federation))
+    by_number = {row.number: row for row in rows}
+    lost, at = 0.0, by_number[version.number]
+    while at.parent is not None:
+        if at.restores is not None:  # what was rolled back has no part in these weights
+            at = by_number[at.restores]
+            continue
+        points = fall(at.accuracy_before, at.accuracy_after)
+        if points is None:
+            return None
+        lost, at = lost + points, by_number[at.parent]
+    return lost
 
 
 def _current(session: Session, federation: str) -> Version:
