@@ -91,7 +91,7 @@ def _certificate(
         f"received {request['received']}.",
         f"Done: version {before['version']} became version {after['version']}, by {record['method']['name']} "
         f"({record['method']['preset']}).",
-        f"Measured: {verdict_line(record['measured']['verdict'])}",
+        f"Verdict: {verdict_line(record['measured']['verdict'])}",
     ]
     for name, heard in record["measured"]["verdict"].get("sensitivity", {}).items():
         told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
@@ -100,6 +100,7 @@ def _certificate(
     if "guard" in after:
         lines.append(f"It holds where later rounds are held to the guard {after['guard']}.")
     if record["decision"] is not None:
+        lines.append(f"It was held for an officer. {record['decision']['held']}")
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     checked = {"evidence": evidence is not None, "model": model is not None}
     if evidence is not None:

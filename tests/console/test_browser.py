@@ -201,7 +201,7 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         assert browser.see(".tiles .overdue .figure").text == "1"
         browser.look("busy-queue")
         browser.driver.find_element(By.PARTIAL_LINK_TEXT, "class 1 of client 1").click()
-        assert "An officer must decide." in browser.text
+        assert "It waits for an officer." in browser.text
         browser.look("deciding")
         browser.driver.get(console.url + "/federations/digits")
         assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".edge.restores")) == 1

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -66,6 +66,23 @@ class Versions(Federations, Keys, Work):
         query = select(Request).where(Request.federation == searchable(federation), Request.version == number)
         with self.database.reading() as session:
             return list(session.scalars(query.order_by(Request.received, Request.id)))
+
+    def verdicts(self, requests: Iterable[Request]) -> dict[str, str]:
+        """What the audit says, by the request's id, of the version that it was served by, or of what waits for an
+        officer; nothing of the others."""
+        ids = [request.id for request in requests if request.evidence is not None]
+        if not ids:
+            return {}
+        own = and_(Version.federation == Request.federation, Version.number == Request.version)
+        query = (
+            select(Request.id, Version.verdict, Candidate.result)
+            .outerjoin(Version, own)
+            .outerjoin(Candidate, Candidate.claim == Request.claim)
+            .where(Request.id.in_(ids))
+        )
+        with self.database.reading() as session:
+            said = {id: verdict or (held and held["verdict"]["word"]) for id, verdict, held in session.execute(query)}
+        return {id: word for id, word in said.items() if word}
 
     def served(self, federation: str) -> list[Request]:
         """All requests that the current version has forgotten, oldest first: a method must know them."""
