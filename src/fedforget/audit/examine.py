@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from torch import Tensor
 
-from fedforget.audit.distributions import proportion_error
+from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
 from fedforget.audit.measures import measure_clients, share_as_trained
@@ -137,10 +137,11 @@ def examine(
         return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
-    if judged:
-        readings["accuracy on the target"] = _percentage(hits, judged)
+    _take(readings, {"accuracy on the target": percentage(hits, judged)}, "")
     if poisoned:
-        readings["true class of the target"] = _percentage(right, judged)
+        _take(readings, {"true class of the target": percentage(right, judged)}, "")
+    if judged < FEWEST_JUDGED:
+        notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
     if attacked is not None:
         areas = {
             f"membership by {'calibrated margin' if n == 'calibrated' else n}": r for n, r in attacked.areas.items()
@@ -156,7 +157,7 @@ def examine(
         """(a percentage, of how many samples)."""
         value, count = attempt(name, measure) or (None, 0)
         if value is not None:
-            readings[name] = Reading(value, 100.0 * proportion_error(value / 100.0 * count, count))
+            _take(readings, {name: percentage(value / 100.0 * count, count)}, "")
 
     def relearn() -> tuple[float | None, int]:
         curve = relearning_curve(case.federation, state, case.requests, case.schedule, served=case.served)
@@ -212,8 +213,7 @@ def _examine_feature(case: Case, state: State, guard: Guard | None) -> Examinati
     if "return" in case.attacks:
         later = heard(_later(case, state, LATER[case.level][-1], guard)).target
         _take(readings, {"sensitivity comes back": later}, "")
-    if now.count:
-        readings[WITHOUT] = _percentage(now.right, now.count)
+    _take(readings, {WITHOUT: percentage(now.right, now.count)}, "")
     return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
 
 
@@ -248,10 +248,6 @@ def _differences(attacked: Membership) -> dict[str, Reading | None]:
 
 def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None], when: str) -> None:
     readings.update({name + when: reading for name, reading in found.items() if reading is not None})
-
-
-def _percentage(hits: int, judged: int) -> Reading:
-    return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
 
 
 ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy")
