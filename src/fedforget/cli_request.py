@@ -216,7 +216,7 @@ def decide(
     url: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide about a version that the audit, or the accuracy it would cost, held back; with the reason."""
+    """Decide about a version that the verdict, or the accuracy it would cost, held back; with the reason."""
     with open_ledger(home, url) as ledger:
         found = ledger.find_request(id)
         ledger.decide(found.id, publish, reason, actor=acting(ledger, as_account))
