@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from ledger_worlds import Ticking, World
 
 from fedforget.console.rendering import deadline
+from fedforget.ledger.results import CheckedResult
 from fedforget.ledger.states import Role
 
 ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
@@ -198,6 +199,19 @@ def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
     assert kept is not None
     verified = oscar.post("/verify", {"certificate": kept.content}).text
     assert "published by decision of oscar: The client knows &lt;all&gt;." in verified
+
+
+def test_what_an_older_gate_let_through_is_shown_as_it_is(visit: Of, world: World, monkeypatch: pytest.MonkeyPatch):
+    """It published all but `not forgotten`: its ledger is whole, and its page claims no more than the audit."""
+    request = world.queued()
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckedResult, "reason_to_hold", lambda *_: None)
+        world.serve(says="not enough evidence")
+    assert world.ledger.check().intact
+    page = visit(Role.OFFICER).get(f"/requests/{request.id}").text
+    assert '<span class="badge decide">done</span> <span class="said unclear">not enough evidence</span>' in page
+    assert "Forgotten by" not in page
+    assert "decided to publish" not in page
 
 
 @pytest.mark.parametrize("says", ["forgotten", "exact"])
