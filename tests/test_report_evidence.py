@@ -142,6 +142,7 @@ def test_the_verdict_leads_and_the_figures_follow(
     assert summary.startswith(lead)
     old = "By the share still recognised alone, FedAF is at Retrain’s level on class 3 of client 0: 0.0 % of its 30"
     assert old in summary.replace("\xa0", " ")
+    assert tone == "forgot" or "FedAF forgot" not in summary
 
 
 @pytest.mark.real

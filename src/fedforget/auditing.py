@@ -158,7 +158,8 @@ def _judge_all(
             rows[name] |= figures
     folders = {result["name"]: result for result in results}
     for name, examination in examined.items():
-        evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles)
+        exact = name != "before" and bool(folders[name].get("exact"))
+        evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles, exact=exact)
         rows[name]["verdict"] = verdict.to_json()
         if name == "before":
             continue
@@ -181,6 +182,7 @@ def _judge_all(
                     "sha256": result["sha256"],
                     "digest": digest(models[name]),
                     **_guard_of(result),
+                    **({"exact": True} if exact else {}),
                 },
                 "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]}
                 | _guard_of(result["before"]),

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from fedforget.audit.verdict import verdict_line
 from fedforget.auditing import audit_run
 from fedforget.cli_targets import (
     ClassOption,
@@ -22,7 +23,6 @@ from fedforget.cli_targets import (
     read_requests,
 )
 from fedforget.cli_terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
-from fedforget.cli_verify import verdict_line
 from fedforget.demo import demo_run
 from fedforget.errors import InputError
 from fedforget.runs import Run

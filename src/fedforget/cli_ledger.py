@@ -49,7 +49,7 @@ ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
 MethodOption = Annotated[str, typer.Option(help="The method that serves its requests.")]
 PresetOption = Annotated[str | None, typer.Option(help="A preset of the method.")]
 LevelOption = Annotated[str, typer.Option(help="alone, quick or full.")]
-LimitOption = Annotated[float, typer.Option(help="Points the retained accuracy may fall by itself.")]
+LimitOption = Annotated[float, typer.Option(help="Points of retained accuracy that requests may cost in all.")]
 KeepOption = Annotated[int, typer.Option(help="How long superseded weights stay.")]
 TogetherOption = Annotated[int, typer.Option(help="How many waiting requests are served in one go.")]
 PinOption = Annotated[

@@ -105,16 +105,17 @@ def list_requests(
         page = ledger.requests(
             states=state or sorted(OPEN), federation=federation, due_before=before, order="due", limit=limit
         )
+        said = ledger.verdicts(page.requests)
     if as_json:
-        print(json.dumps([request.to_json() for request in page.requests]))
+        print(json.dumps([{**request.to_json(), "verdict": said.get(request.id)} for request in page.requests]))
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("id", "due", "state", "federation", "subject", "target"):
+    for column in ("id", "due", "state", "verdict", "federation", "subject", "target"):
         table.add_column(column, no_wrap=column in ("id", "due", "state"))
     for request in page.requests:
         when = _when(request, now)
-        table.add_row(request.id[:12], when, request.state, request.federation, request.subject,
-                      request.erasure.describe(), style="red" if "late" in when else None)  # fmt: skip
+        table.add_row(request.id[:12], when, request.state, said.get(request.id, ""), request.federation,
+                      request.subject, request.erasure.describe(), style="red" if "late" in when else None)  # fmt: skip
     Console(highlight=False).print(table if page.requests else "Nothing is open.")
 
 
@@ -139,7 +140,7 @@ def show(
     with open_ledger(home, url) as ledger:
         request = ledger.find_request(id)
         events = ledger.events(request=request.id, after=0, limit=500)
-        signed = ledger.certificate_of(request.id)
+        signed, verdict = ledger.certificate_of(request.id), ledger.verdicts([request]).get(request.id)
         papers = {
             "certificate": (certificate, None if signed is None else signed.content),
             "evidence": (evidence, ledger.evidence_of(request.id)),
@@ -150,8 +151,9 @@ def show(
             if text is None:
                 raise InputError(f"Request {request.id} has no {name} yet: it is {request.state}.")
             write_text(file, text)
-    values = {**request.to_json(), "events": [event.to_json() for event in events]}
-    lines = [f"{name}: {value}" for name, value in request.to_json().items() if value is not None]
+    about = {**request.to_json(), "verdict": verdict}
+    values = {**about, "events": [event.to_json() for event in events]}
+    lines = [f"{name}: {value}" for name, value in about.items() if value is not None]
     lines += [f"{event.at:%Y-%m-%d %H:%M:%S}  {event.kind}  by {event.actor}" for event in events]
     withdrawn = signed is not None and signed.withdrawn is not None
     print_result(as_json, values, [*lines, *(["Its certificate was withdrawn by a rollback."] if withdrawn else [])])
@@ -217,7 +219,7 @@ def decide(
     url: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide about a version that the audit, or the accuracy it would cost, held back; with the reason."""
+    """Decide about a version that the verdict, or the accuracy it would cost, held back; with the reason."""
     with open_ledger(home, url) as ledger:
         actor, found = acting(ledger, as_account, Permission.DECIDE).actor, ledger.find_request(id)
         ledger.decide(found.id, publish, reason, actor=actor)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedforget.audit.evidence import read_evidence, verify_evidence
+from fedforget.audit.verdict import verdict_line
 from fedforget.cli_ledger import needs_service
 from fedforget.errors import InputError
 from fedforget.files import sha256_of_file
@@ -61,12 +62,6 @@ def _in_words(record: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """A verdict in one line."""
-    how = f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
-    return f"{verdict['word']} ({how}): {verdict['reasons'][0]}"
-
-
 HEARD = {"before": "before", "value": "now", "expected": "of an oracle"}
 """What a certificate says of a feature's sensitivity, in words."""
 
@@ -96,7 +91,7 @@ def _certificate(
         f"received {request['received']}.",
         f"Done: version {before['version']} became version {after['version']}, by {record['method']['name']} "
         f"({record['method']['preset']}).",
-        f"Measured: {verdict_line(record['measured']['verdict'])}",
+        f"Verdict: {verdict_line(record['measured']['verdict'])}",
     ]
     for name, heard in record["measured"]["verdict"].get("sensitivity", {}).items():
         told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
@@ -105,6 +100,7 @@ def _certificate(
     if "guard" in after:
         lines.append(f"It holds where later rounds are held to the guard {after['guard']}.")
     if record["decision"] is not None:
+        lines.append(f"It was held for an officer. {record['decision']['held']}")
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     checked = {"evidence": evidence is not None, "model": model is not None}
     if evidence is not None:

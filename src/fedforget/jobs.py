@@ -52,12 +52,16 @@ class Job:
     guard: str | None = None
     """The file of the version's guard, if it has one."""
     guard_sha256: str | None = None
+    exact: bool = False
+    """Whether the version never saw what was served before, by the way it was made."""
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: [request.to_json() for request in getattr(self, name)] for name in ("requests", "served")}
         values = {**vars(self), **lists, "config": self.config.to_json()}
         if self.guard is None:  # as it was before there were guards: what was begun then is the same job
             del values["guard"], values["guard_sha256"]
+        if not self.exact:  # so too
+            del values["exact"]
         return values
 
     @property

@@ -249,6 +249,7 @@ def _record(run: Run, result: Forgetting, before: Trunk) -> None:
         "target": describe_requests(result.requests),
         "sha256": checksum,
         "guard": save_guard(folder, result.guard),
+        "exact": result.exact,
         "before": before.to_json(),
         "settings": dict(vars(result.settings)),
         "cost": result.cost.to_json(),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
 from fedforget.methods.fedaf.settings import EFFORTS
@@ -49,7 +50,7 @@ CSS = {
 
 def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: Backdoor | None) -> None:
     """Write `audit` as one HTML file. The same audit gives the same bytes."""
-    from fedforget.report_evidence import LEVEL, TONES, compared_with, judged_methods, mounted, sentence
+    from fedforget.report_evidence import TONES, judged_methods, mounted, sentence
     from fedforget.runs import write_text
 
     comparison = Comparison(audit)

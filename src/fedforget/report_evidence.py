@@ -27,7 +27,10 @@ from fedforget.report_plots import (
     shown_bins,
 )
 
-TONES = {"forgotten": "forgot", "not forgotten": "kept", "over-forgotten": "beyond", "not enough evidence": "unclear"}
+TONES = {
+    "forgotten": "forgot", "exact": "forgot", "not forgotten": "kept", "over-forgotten": "beyond",
+    "not enough evidence": "unclear",
+}  # fmt: skip
 NO_FILE = "No plot: the evidence file is not beside this report as the audit wrote it."
 
 
@@ -124,10 +127,6 @@ def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
     except OSError:
         return None
     return json.loads(data) if hashlib.sha256(data).hexdigest() == where["sha256"] else None
-
-
-def compared_with(verdict: Mapping[str, Any]) -> str:
-    return f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
 
 
 def mounted(methods: Sequence[Judged]) -> str:

@@ -45,7 +45,7 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     if known or gone:
         audited = each_once((*fresh, *known))
         served = [request for request in job.served if request not in known]
-        result = _also_about(run, result, audited, served, _notes(fresh, known, gone))
+        result = _also_about(run, result, audited, served, _notes(fresh, known, gone), job.exact)
     assert result is not None, "a job has at least one request"
     auditing()
     # Retrain is the first of the oracles: there it would be judged against itself.
@@ -131,16 +131,17 @@ def _also_about(
     audited: tuple[ErasureRequest, ...],
     served: Sequence[ErasureRequest],
     notes: Sequence[str],
+    exact: bool,
 ) -> dict[str, Any]:
     """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
-    nothing was left to forget, the run's own as it is."""
+    nothing was left to forget, the run's own as it is, which is as `exact` as it was."""
     trunk = run.trunk
     before = Trunk(trunk.model, trunk.sha256, tuple(served), trunk.guard)
     if result is None:
         method, preset = NOTHING
         result = {
             "method": method, "preset": preset, "settings": {}, "cost": Cost().to_json(), "curves": {}, "notes": [],
-            "sha256": trunk.sha256,
+            "sha256": trunk.sha256, "exact": exact,
         }  # fmt: skip
         source = run.folder / trunk.model
         guard = run.load_guard(trunk)

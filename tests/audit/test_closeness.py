@@ -163,15 +163,16 @@ def answers(*guesses: list[int]) -> list[Look]:
 
 
 def test_the_gaps_are_those_of_the_equation():
-    true = [0] * 8 + [1] * 4 + [3] * 2
-    test = Samples.of(torch.zeros(14, 2), torch.tensor(true))
-    mine = [1] * 4 + [0] * 4 + [1] * 4 + [3] * 2
-    one = [0] * 8 + [1] * 4 + [3] * 2
-    two = [0] * 6 + [1] * 2 + [1] * 4 + [3] * 2
-    three = [0] * 7 + [1] * 5 + [3] * 2
+    true = [0] * 8 + [1] * 5 + [3] * 4
+    test = Samples.of(torch.zeros(17, 2), torch.tensor(true))
+    mine = [1] * 4 + [0] * 4 + [1] * 5 + [3] * 4
+    one = [0] * 8 + [1] * 5 + [3] * 4
+    two = [0] * 6 + [1] * 2 + [1] * 5 + [3] * 4
+    three = [0] * 7 + [1] * 6 + [3] * 4
     subject, *oracles = answers(mine, one, two, three)
     found = class_gaps(subject, oracles, test, 4)
     assert found[2] is None, "there is no test sample of it"
+    assert found[3] is None, "there are too few of it"
     values = [100.0, 75.0, 87.5]
     mean, square = sum(values) / 3, stats.tvar(values)
     errors = [100 * proportion_error(hits, 8) for hits in (8, 6, 7)]
@@ -190,9 +191,10 @@ def test_the_gaps_are_those_of_the_equation():
 
 
 def test_for_every_model_that_was_looked_at():
-    test = Samples.of(torch.zeros(2, 2), torch.tensor([0, 1]))
+    test = Samples.of(torch.zeros(10, 2), torch.tensor([0, 1] * 5))
     subject, one, two = (
-        replace(look, state={"w": torch.tensor([float(k)])}) for k, look in enumerate(answers([0, 0], [0, 1], [0, 1]))
+        replace(look, state={"w": torch.tensor([float(k)])})
+        for k, look in enumerate(answers([0, 0] * 5, [0, 1] * 5, [0, 1] * 5))
     )
     found: dict[str, Any] = compare_with_oracles({"a": subject, "b": None}, [one, two], test, 2)
     assert found.keys() == {"a"}

@@ -99,6 +99,18 @@ def test_a_verdict_that_does_not_follow_is_noticed_even_with_a_right_checksum(fi
         read_evidence(file)
 
 
+def test_that_a_model_is_exact_is_said_where_it_is_named_and_in_the_verdict(file: Path):
+    """Neither can be written without the other."""
+    subject = GENUINE["models"]["subject"] | {"exact": True}
+    exact = conclude(READINGS, with_oracle=True, exact=True)
+    write_evidence(file, GENUINE | {"models": {"subject": subject}, "verdict": exact.to_json()})
+    assert read_evidence(file)["verdict"]["word"] == "exact"
+    for made in ({"models": {"subject": subject}}, {"verdict": exact.to_json()}):
+        write_evidence(file, GENUINE | made)
+        with pytest.raises(InputError, match="does not follow from its readings"):
+            read_evidence(file)
+
+
 def test_evidence_with_a_measure_missing_is_as_good_a_file(file: Path):
     """Its verdict is that there is not enough; it was still made against oracles."""
     readings = [READINGS[0], replace(READINGS[1], subject=None, oracles=())]

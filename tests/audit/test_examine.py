@@ -297,6 +297,24 @@ def test_a_measure_that_fails_is_missing_and_says_why(
     assert all(name in verdict.reasons[0] for name in FAILING[function])
 
 
+def test_a_target_of_one_sample_accuses_nobody_and_acquits_nobody(poisoned: Known):
+    """One sample was right or wrong, and nobody knows how that scatters: no share of it is read, and there is no
+    p-value. The model before still gives it the poisoned label, which no oracle does."""
+    own = poisoned.world.client(0).samples
+    request = ErasureRequest.of_samples(0, own.ids[own.true_labels == 1][:1].tolist())
+    case = replace(poisoned.case(), requests=(request,))
+    oracles = [examine(case, state) for state in poisoned.oracles]
+    before = examine(case, poisoned.before)
+    assert before.shares[0] == 100.0
+    assert before.samples == 1
+    assert before.readings.keys() <= {REST, "unseen data of the same classes"}
+    assert "Only 1 of the target can be judged, and no share of fewer than 5 is read." in before.notes
+    _, verdict = judge("quick", before, before, oracles)
+    assert verdict.word == "not enough evidence"
+    assert all(f.p_remembers is None for f in verdict.findings)
+    assert "accuracy on the target" in verdict.reasons[0]
+
+
 def test_alone_an_attack_that_fails_is_missing_and_says_why(poisoned: Known, monkeypatch: pytest.MonkeyPatch):
     whole = examine(poisoned.case("alone"), poisoned.fresh)
 

@@ -65,6 +65,19 @@ def test_a_model_that_does_not_read_the_feature_has_none_and_a_feature_that_does
     assert Sums().reading is None
 
 
+def test_of_one_sample_there_is_no_sensitivity():
+    """Its error would be 0, and any difference from an oracle certain."""
+    features = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    samples = Samples.of(features, torch.zeros(6, dtype=torch.int64))
+    model = nn.Linear(3, 2)
+    for count, is_read in ((1, False), (2, False), (6, True)):
+        few = samples.select(torch.arange(count))
+        sums = sensitivity_sums(model, few, feature_mask((1,), (3,)), Normalisation(), CPU, 0)
+        assert (sums.reading is not None) == is_read
+    alone = Sums(0.5, 1.0, 0.25, 0.5, 1.0, 1.0)
+    assert alone.reading is None
+
+
 def test_in_closed_form_a_small_change_of_a_logistic_model():
     """f = (p, 1 - p) with p = sigmoid(w x): ||f(x) - f(x')|| / |x - x'| is about sqrt(2) p (1 - p) w near 0."""
     model = nn.Linear(1, 2, bias=False)

@@ -144,3 +144,13 @@ def test_an_end_that_means_nothing_has_no_p_value():
     assert [(f.p_remembers is None, f.p_over is None, f.p_before is None, f.says) for f in found.findings] == [
         (True, False, True, "as if never seen"), (False, True, False, "as if never seen"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [0.6, 66.0, -40.0, None])
+def test_a_model_that_never_saw_the_target_is_exact_whatever_is_measured(value: float | None):
+    subject = evidence(0.6, subject=None) if value is None else evidence(value)
+    said, found = conclude([subject], with_oracle=True), conclude([subject], with_oracle=True, exact=True)
+    assert said.word != "exact"
+    assert found.word == "exact"
+    assert str(found).startswith("exact (by construction): It began with fresh weights")
+    assert found.findings == said.findings, "they are there to be read"

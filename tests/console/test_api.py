@@ -43,7 +43,7 @@ def test_a_request_by_a_program(program: Program, world: World):
     certificate = ann.get(f"{path}/certificate")
     assert ann.post("/api/v1/certificates/verify", json=certificate.json()).json() == {
         "genuine": True, "request": row["id"], "verdict": "forgotten", "key": certificate.json()["key"],
-        "issued": certificate.json()["issued"], "withdrawn": False,
+        "issued": certificate.json()["issued"], "decision": None, "withdrawn": False,
     }  # fmt: skip
     assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
     assert ann.get(f"{path}/report").status_code == 404
@@ -70,11 +70,16 @@ def test_a_feature_by_a_program(program: Program, world: World):
 def test_decide_retry_and_roll_back(program: Program, world: World):
     oscar = program(Role.OFFICER)
     request = world.queued()
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     path = f"/api/v1/requests/{request.id}"
+    (listed,) = oscar.get("/api/v1/requests").json()["requests"]
+    assert (listed["state"], listed["verdict"]) == ("deciding", "not forgotten")
+    assert oscar.get(path).json()["verdict"] == "not forgotten"
     assert oscar.post(f"{path}/decide", json={"publish": False, "reason": "No."}).json()["state"] == "failed"
     assert oscar.post(f"{path}/retry").json()["state"] == "queued"
+    assert oscar.get(path).json()["verdict"] is None, "the one before was rejected"
     world.serve()
+    assert oscar.get(path).json()["verdict"] == "forgotten"
     versions = oscar.get("/api/v1/federations/digits/versions").json()
     assert [(v["number"], v["parent"], v["state"]) for v in versions] == [(1, None, "superseded"), (2, 1, "current")]
     assert oscar.get("/api/v1/federations/digits/versions/2").json() == versions[1]

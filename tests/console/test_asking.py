@@ -12,6 +12,7 @@ from ledger_worlds import Ticking, World
 
 from fedforget.console.rendering import deadline
 from fedforget.ledger.federations import Description
+from fedforget.ledger.results import CheckedResult
 from fedforget.ledger.states import Role
 
 ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
@@ -184,10 +185,10 @@ def test_an_accepted_request_that_was_not_queued_can_still_be(visit: Of, world: 
 @pytest.mark.parametrize(("publish", "state"), [("yes", "done"), ("no", "failed")])
 def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
     request = world.queued()
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     oscar = visit(Role.OFFICER)
     page = oscar.get(f"/requests/{request.id}").text
-    assert "An officer must decide." in page
+    assert "It waits for an officer." in page
     assert "Not forgotten" in page
     assert act(oscar, request.id, "decide", reason="So be it.") == 422
     assert act(oscar, request.id, "decide", publish=publish, reason="So be it.") == 303
@@ -196,6 +197,57 @@ def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
     if state == "failed":
         assert act(visit(Role.OPERATOR), request.id, "retry") == 303
         assert world.ledger.request(request.id).state == "queued"
+
+
+def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
+    """Nor does what an officer published in spite of the verdict; the reason stands beside it."""
+    request = world.queued()
+    world.serve(says="over-forgotten")
+    oscar = visit(Role.OFFICER)
+    queue, page = (oscar.get(path).text for path in ("/", f"/requests/{request.id}"))
+    state = '<span class="badge decide">deciding</span> <span class="said bad">over-forgotten</span>'
+    assert state in queue
+    assert state in page
+    assert "<title>Forget class 1 of client 0: over-forgotten" in page
+    assert 'badge good">done' not in queue + page
+    assert act(oscar, request.id, "decide", publish="yes", reason="The client knows <all>.") == 303
+    queue, page = (oscar.get(path).text for path in ("/?view=done", f"/requests/{request.id}"))
+    state = '<span class="badge decide">done</span> <span class="said bad">over-forgotten</span>'
+    assert state in queue
+    assert state in page
+    assert "<strong>oscar decided to publish it.</strong> The client knows &lt;all&gt;." in page
+    assert "The audit says: over-forgotten." in page
+    assert "Forgotten by" not in page
+    assert "<dt>Published as</dt><dd>version 2</dd>" in page
+    kept = world.ledger.certificate_of(request.id)
+    assert kept is not None
+    verified = oscar.post("/verify", {"certificate": kept.content}).text
+    assert "published by decision of oscar: The client knows &lt;all&gt;." in verified
+
+
+def test_what_an_older_gate_let_through_is_shown_as_it_is(visit: Of, world: World, monkeypatch: pytest.MonkeyPatch):
+    """It published all but `not forgotten`: its ledger is whole, and its page claims no more than the audit."""
+    request = world.queued()
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckedResult, "reason_to_hold", lambda *_: None)
+        world.serve(says="not enough evidence")
+    assert world.ledger.check().intact
+    page = visit(Role.OFFICER).get(f"/requests/{request.id}").text
+    assert '<span class="badge decide">done</span> <span class="said unclear">not enough evidence</span>' in page
+    assert "Forgotten by" not in page
+    assert "decided to publish" not in page
+
+
+@pytest.mark.parametrize("says", ["forgotten", "exact"])
+def test_forgotten_by_is_said_where_the_target_is_gone(visit: Of, world: World, says: str):
+    request = world.queued()
+    world.serve(says=says)
+    oscar = visit(Role.OFFICER)
+    queue, page = (oscar.get(path).text for path in ("/?view=done", f"/requests/{request.id}"))
+    assert f'<span class="badge good">done</span> <span class="said good">{says}</span>' in queue
+    assert f"<title>Forget class 1 of client 0: {says}" in page
+    assert "<dt>Forgotten by</dt><dd>version 2</dd>" in page
+    assert "decided to publish" not in page
 
 
 def test_a_done_request_has_its_papers(visit: Of, world: World):

@@ -201,7 +201,7 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         assert browser.see(".tiles .overdue .figure").text == "1"
         browser.look("busy-queue")
         browser.driver.find_element(By.PARTIAL_LINK_TEXT, "class 1 of client 1").click()
-        assert "An officer must decide." in browser.text
+        assert "It waits for an officer." in browser.text
         browser.look("deciding")
         browser.driver.get(console.url + "/federations/digits")
         assert len(browser.driver.find_elements(By.CSS_SELECTOR, ".edge.restores")) == 1
@@ -245,7 +245,7 @@ def fill(world: World) -> str:
     world.ask(subject="dsr-2", target=ErasureRequest.of_client(2))
     clock.go_on(days=5)
     world.queued(subject="dsr-3", target=ErasureRequest.of_class(1, 1))
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     world.ask(subject="dsr-4", target=ErasureRequest.of_samples(0, [3, 5, 8]))
     clock.go_on(days=20)
     world.served(subject="dsr-5", target=ErasureRequest.of_class(0, 0))

@@ -13,7 +13,7 @@ from fedforget.console.limits import RateLimit
 from fedforget.ledger.states import Role
 
 CHANGES = {
-    "a figure": lambda text: text.replace('"accuracy_after": 89.5', '"accuracy_after": 99.5'),
+    "a figure": lambda text: text.replace('"accuracy_after": 90', '"accuracy_after": 99'),
     "the subject": lambda text: text.replace("case-1", "case-2"),
     "the verdict": lambda text: text.replace('"word": "forgotten"', '"word": "over-forgotten"'),
     "the signature": lambda text: text.replace('"signature": "', '"signature": "00'),

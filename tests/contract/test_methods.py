@@ -621,6 +621,12 @@ def test_retrain_is_a_federation_that_never_had_the_target(world: World, kind: s
     assert digest(result.state) == digest(never)
 
 
+@every_method_at_work
+def test_retrain_alone_is_exact(served: Served, method: str, preset: str):
+    """Its result alone is as if the target had never been there (the test above), so it alone may say so."""
+    assert served(method, preset).exact == (method == "retrain")
+
+
 def test_retrain_does_not_begin_where_the_first_training_began(world: World):
     federation = world.federation()
     first = state_of(build_model("cnn", world.dataset.shape, 10, SCHEDULE.seed))

@@ -36,7 +36,7 @@ def full(world: World) -> World:
     sketch = ("sketch", "runs/sketch.pt")
     world.ledger.finish(claim, world.result(claim, report=page, guard=world.guard(1.0), remains=(sketch,)))
     world.queued()
-    world.serve(fell=9.0, guard=world.guard(2.0))
+    world.serve(says="over-forgotten", guard=world.guard(2.0))
     world.queued()
     world.ledger.rollback("digits", 2, "broken", actor="oscar")
     world.ledger.extend(request.id, 1, "hard", actor="oscar")
@@ -173,7 +173,7 @@ def test_an_archive_from_before_there_were_guards(world: World, new_url: str | N
     """With a version and a result that waits for an officer, of the schema 0002."""
     world.served()
     request = world.queued()
-    world.serve(fell=9.0)
+    world.serve(says="over-forgotten")
     backup(world.ledger, tmp_path / "b")
 
     def of_then(files: dict[str, bytes]) -> None:

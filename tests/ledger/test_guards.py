@@ -108,7 +108,7 @@ def test_a_guard_that_is_not_whole_is_neither_published_nor_brought_back(world: 
     request = world.queued()
     claim = world.claim()
     world.ledger.start_audit(claim)
-    result = world.result(claim, fell=9.0, guard=world.guard())
+    result = world.result(claim, says="over-forgotten", guard=world.guard())
     break_it(world.guard())
     with pytest.raises(InputError, match=whole):
         world.ledger.finish(claim, result)
@@ -129,7 +129,7 @@ def test_a_guard_that_is_not_whole_is_neither_published_nor_brought_back(world: 
 def test_an_officer_publishes_it_or_it_is_destroyed(world: World):
     request = world.queued()
     guard = world.guard()
-    world.serve(fell=9.0, guard=guard)
+    world.serve(says="over-forgotten", guard=guard)
     grow_old(world, guard)
     assert world.ledger.sweep_models(AT_ONCE) == [], "it waits for the officer"
     world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
@@ -141,7 +141,7 @@ def test_an_officer_publishes_it_or_it_is_destroyed(world: World):
 
     request = world.queued()
     other = world.guard(5.0)
-    world.serve(fell=9.0, guard=other)
+    world.serve(says="over-forgotten", guard=other)
     world.ledger.decide(request.id, False, "It is not.", actor="oscar")
     assert not world.ledger.model_path(other).exists()
     assert world.ledger.model_path(guard).exists()
@@ -151,7 +151,7 @@ def test_an_officer_publishes_it_or_it_is_destroyed(world: World):
 def test_a_result_that_waits_cannot_lose_its_guard(world: World):
     request = world.queued()
     guard = world.guard()
-    world.serve(fell=9.0, guard=guard)
+    world.serve(says="over-forgotten", guard=guard)
     with world.ledger.database.writing() as session:
         held = session.scalars(text("SELECT result FROM candidates")).one()
         assert f'"{guard}"' in held
@@ -236,7 +236,7 @@ def test_what_an_officer_may_still_publish_keeps_its_guard(world: World):
     ledger, guard = world.ledger, serve(world, 1.0)
     assert guard is not None
     request = world.queued()
-    world.serve(fell=9.0, guard=guard)
+    world.serve(says="over-forgotten", guard=guard)
     rejected = bodies(world, "deciding")[-1]["sha256"]
     ledger.rollback("digits", 1, "broken", actor="oscar")
     world.clock.go_on(days=31)
@@ -258,7 +258,7 @@ def test_one_that_was_destroyed_may_be_made_again(world: World):
     world.destroy()
     assert bodies(world, "destroyed")[-1]["guard"] == guard
     request = world.queued()
-    world.serve(fell=9.0, guard=world.guard(1.0))
+    world.serve(says="over-forgotten", guard=world.guard(1.0))
     assert world.ledger.check().intact, "it waits for the officer"
     world.ledger.decide(request.id, True, "It is fine.", actor="oscar")
     assert world.ledger.current_version("digits").guard == guard

@@ -66,7 +66,9 @@ class History:
             elif step == "give up":
                 ledger.give_back(claim)
             else:
-                done = ledger.finish(claim, self.world.result(claim, forgotten=step == "finish"))
+                done = ledger.finish(
+                    claim, self.world.result(claim, says="forgotten" if step == "finish" else "not forgotten")
+                )
                 assert (done.version is None) == (step == "bad")
         elif self.ids:
             id = self.ids[which % len(self.ids)]

@@ -68,7 +68,7 @@ def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypa
 
 def test_a_decision_is_told(fedforget: Command, tmp_path: Path):
     request = fedforget.world.queued()
-    fedforget.world.serve(fell=9.0)
+    fedforget.world.serve(says="over-forgotten")
     said = fedforget("request", "decide", request.id, "--publish", "--reason", "It is a prototype.")
     assert f"Request {request.id} is done" in said
     fedforget("request", "show", request.id, "--certificate", tmp_path / "c")

@@ -25,7 +25,7 @@ def test_a_version_says_where_it_comes_from(world: World):
     request = world.queued()
     claim = world.claim()
     world.ledger.start_audit(claim)
-    result = world.result(claim, cost={"seconds": 2.5})
+    result = world.result(claim, fell=0.5, cost={"seconds": 2.5})
     done = world.ledger.finish(claim, result)
     assert done.version is not None
     first, second = world.ledger.versions("digits")
@@ -126,7 +126,7 @@ def test_evidence_that_was_changed_is_refused(world: World):
     world.queued()
     claim = world.claim()
     world.ledger.start_audit(claim)
-    result = world.result(claim, forgotten=False)
+    result = world.result(claim, says="not forgotten")
     said = result.evidence.read_text()
     result.evidence.write_text(said.replace('"word": "not forgotten"', '"word": "forgotten"'))
     with pytest.raises(InputError, match="checksum"):
@@ -154,8 +154,14 @@ def test_without_a_key_nothing_is_published(world: World):
 @pytest.mark.parametrize(
     ("how", "reason"),
     [
-        ({"forgotten": False}, "The audit says: not forgotten."),
-        ({"fell": 2.01}, "The retained accuracy fell by 2.01 points; the limit is 2."),
+        ({"says": "not forgotten"}, "The audit says: not forgotten."),
+        ({"says": "over-forgotten"}, "The audit says: over-forgotten."),
+        ({"says": "not enough evidence"}, "The audit says: not enough evidence."),
+        ({"fell": 2.01}, "The retained accuracy is 2.01 points below the first version's; the limit is 2."),
+        (
+            {"says": "exact", "fell": 2.01},
+            "The retained accuracy is 2.01 points below the first version's; the limit is 2.",
+        ),
         ({"fell": None}, "The retained accuracy could not be measured."),
         ({"fell": float("nan")}, "The retained accuracy could not be measured."),
     ],
@@ -173,15 +179,69 @@ def test_what_the_gate_holds(world: World, how: dict[str, Any], reason: str):
     assert world.ledger.check().intact
 
 
+@pytest.mark.parametrize("says", ["forgotten", "exact"])
 @pytest.mark.parametrize("fell", [2.0, 0.0, -5.0])
-def test_what_the_gate_lets_through(world: World, fell: float):
+def test_what_the_gate_lets_through(world: World, says: str, fell: float):
+    request = world.queued()
+    version = world.serve(says=says, fell=fell).version
+    assert version is not None
+    assert version.verdict == says
+    certificate = world.ledger.certificate_of(request.id)
+    assert certificate is not None
+    assert json.loads(certificate.content)["measured"]["verdict"]["word"] == says
+    assert world.ledger.check().intact
+
+
+def test_the_limit_counts_from_the_first_version_over_all_requests(world: World):
+    """Ten requests that cost 0.9 points each cost nine."""
+    for _ in range(2):
+        world.queued()
+        assert world.serve(fell=0.9).version is not None
+    third = world.queued()
+    assert world.serve(fell=0.9).version is None
+    reason = "The retained accuracy is 2.70 points below the first version's; the limit is 2."
+    assert world.ledger.request(third.id).reason == reason
+    world.ledger.decide(third.id, True, "We can bear it.", actor="oscar")
+    small = world.queued()
+    assert world.serve(fell=0.1).version is None, "what an officer let through was lost all the same"
+    world.ledger.decide(small.id, False, "No more.", actor="oscar")
+    gained = world.queued()
+    assert world.serve(fell=-0.7).version is not None, "and what is won back counts as well"
+    assert gained.id == world.ledger.served("digits")[-1].id
+
+
+def test_ten_times_a_tenth_of_the_limit_is_the_limit(world: World):
+    for _ in range(10):
+        world.queued()
+        assert world.serve(fell=0.2).version is not None
     world.queued()
-    assert world.serve(fell=fell).version is not None
+    assert world.serve(fell=0.001).version is None
+
+
+def test_what_was_rolled_back_has_not_been_lost(world: World):
+    for _ in range(2):
+        world.queued()
+        world.serve(fell=0.9)
+    world.ledger.rollback("digits", 2, "broken", actor="oscar")
+    world.queued()
+    assert world.serve(fell=0.9).version is not None, "1.8 of 2 points"
+    world.ledger.rollback("digits", 4, "broken", actor="oscar")
+    world.queued()
+    assert world.serve(fell=1.2).version is None, "2.1"
+
+
+def test_where_an_earlier_fall_was_not_measured_an_officer_decides(world: World):
+    request = world.queued()
+    world.serve(fell=None)
+    world.ledger.decide(request.id, True, "It is a test.", actor="oscar")
+    second = world.queued()
+    assert world.serve(fell=0.0).version is None
+    assert "of an earlier version was not measured" in (world.ledger.request(second.id).reason or "")
 
 
 def test_an_officer_publishes(world: World):
     request = world.queued()
-    world.serve(forgotten=False)
+    world.serve(says="not forgotten")
     done = world.ledger.decide(request.id, True, "Good enough for a prototype.", actor="oscar")
     assert done.version is not None
     assert [r.state for r in done.requests] == ["done"]
@@ -243,7 +303,7 @@ def test_a_result_from_an_older_version_cannot_be_published(world: World):
 
 def test_a_decision_interrupts_who_works_from_the_version_before(world: World):
     held = world.queued()
-    world.serve(fell=9.0)
+    world.serve(says="over-forgotten")
     next_one = world.queued()
     claim = world.claim("busy")
     world.ledger.start_audit(claim)

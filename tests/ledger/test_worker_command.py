@@ -21,7 +21,7 @@ from fedforget.ledger.book import Ledger
 def office(run: Path, tmp_path: Path):
     with Ledger.open(tmp_path / "home", f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}") as ledger:
         office = Office(ledger, run)
-        office.register()
+        office.register(method="retrain")
         yield office
 
 

@@ -13,7 +13,7 @@ import pytest
 from flower_processes import Processes, processes
 from flower_runs import flwr_run
 from typer.testing import CliRunner
-from worker_worlds import Office, WorkerProcess
+from worker_worlds import Attended, Office, WorkerProcess
 
 from fedforget.cli import app
 from fedforget.errors import DivergedError, FedForgetError, InputError
@@ -24,7 +24,6 @@ from fedforget.flower.worker import serve_for_worker, telling_worker
 from fedforget.jobs import Job, Outcome, Reached, drop_failure, prepare, raise_failure
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.executor_flower import FlowerPlace, describe_flower, register_flower, run_config
-from fedforget.ledger.worker import Worker
 from fedforget.methods import forget
 from fedforget.params import digest
 from fedforget.pipeline import train_run
@@ -85,7 +84,7 @@ def test_from_the_queue_to_the_certificate(site: Site):
     office, ledger = site.office, site.office.ledger
     id = office.queue(FIRST, "sites")
     began = time.monotonic()
-    assert Worker(ledger, "beside", lease_seconds=5.0).run(once=True) == 1, site.flower.logs()
+    assert Attended(ledger, "beside", lease_seconds=5.0).run(once=True) == 1, site.flower.logs()
     print(f"A request on Flower took {time.monotonic() - began:.0f} s.")
     request = ledger.request(id)
     assert (request.state, request.version) == ("done", 2), request.reason
@@ -120,7 +119,7 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
         time.sleep(0.05)
     killed.kill()
     time.sleep(2.5)
-    assert Worker(ledger, "heir", lease_seconds=5.0).run(once=True) == 2, site.flower.logs()
+    assert Attended(ledger, "heir", lease_seconds=5.0).run(once=True) == 2, site.flower.logs()
     assert office.states(ids) == ["done", "done"]
     assert len(ledger.versions("sites")) == versions + 1
     guard = ledger.load_guard(ledger.current_version("sites").guard)
@@ -137,7 +136,7 @@ def test_what_goes_wrong_on_flower_is_told_in_its_own_words(site: Site):
     """One that no client can serve fails at once; a SuperLink that is not there is tried again."""
     office, ledger = site.office, site.office.ledger
     wrong = office.queue(ErasureRequest.of_samples(0, [1_000_000]), "sites")
-    Worker(ledger, "beside").run(once=True)
+    Attended(ledger, "beside").run(once=True)
     request = ledger.request(wrong)
     assert request.state == "failed", site.flower.logs()
     assert "Sample 1000000 is not among client 0's data" in (request.reason or "")
@@ -145,7 +144,7 @@ def test_what_goes_wrong_on_flower_is_told_in_its_own_words(site: Site):
         "sites", place=str(write_place(site.folder / "nowhere.toml", connection="nowhere")), actor="oscar"
     )
     id = office.queue(ErasureRequest.of_client(1), "sites")
-    Worker(ledger, "beside").run(once=True)
+    Attended(ledger, "beside").run(once=True)
     request = ledger.request(id)
     assert (request.state, request.failures) == ("queued", 1)
     assert "`flwr run` failed" in (request.reason or "")

@@ -49,7 +49,7 @@ def test_twenty_kills(url: str, run: Path, tmp_path: Path):
     home, chance, met = tmp_path / "home", random.Random(20), Counter[str]()
     with Ledger.open(home, url) as ledger:
         office = Office(ledger, run)
-        office.register(audit_level="quick")
+        office.register(method="retrain")
         ids = [office.queue(samples_of(number % 3, 3 * (number // 3))) for number in range(TARGETS)]
         for kill in range(KILLS):
             begun, steps = ledger.head().number, chance.randint(1, 7)
@@ -78,7 +78,7 @@ def test_two_workers_fifty_requests(postgres: PostgresServer, run: Path, tmp_pat
     with Ledger.open(home, url) as ledger:
         office = Office(ledger, run)
         for name in names:
-            office.register(name)
+            office.register(name, method="retrain")
         targets = [samples_of(number % 3, 3 * (number // 3)) for number in range(10)]
         ids: dict[str, list[str]] = {name: [] for name in names}
         for target in targets:
@@ -104,7 +104,7 @@ def test_a_crowd_of_workers_on_one_sqlite(run: Path, tmp_path: Path):
     with Ledger.open(home, url) as ledger:
         office = Office(ledger, run)
         for name in names:
-            office.register(name)
+            office.register(name, method="retrain")
         targets = [samples_of(number, 0) for number in range(3)]
         ids = {name: [office.queue(target, name) for target in targets] for name in names}
         workers = [WorkerProcess(home, url, name, "--once", log=tmp_path / f"{name}.log") for name in "abc"]

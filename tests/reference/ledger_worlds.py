@@ -34,6 +34,14 @@ READINGS = [
     Evidence("loss", "low", Reading(2.0, 0.1), Reading(0.1, 0.1), tuple(Reading(v, 0.1) for v in (2.1, 1.9)), False),
 ]
 """They say: forgotten."""
+SAYING = {
+    "forgotten": READINGS,
+    "exact": READINGS,
+    "not forgotten": [replace(READINGS[0], subject=Reading(60.0, 0.2)), READINGS[1]],
+    "over-forgotten": [replace(READINGS[0], subject=Reading(-40.0, 0.2)), READINGS[1]],
+    "not enough evidence": [replace(READINGS[0], subject=None), READINGS[1]],
+}
+"""Readings by the verdict that follows from them; an exact model may have any."""
 
 
 class Ticking:
@@ -82,18 +90,17 @@ def begin_in_sqlite(home: Path, clock: Ticking, *, furnished: bool) -> None:
         (home / name).chmod(mode)
 
 
-def write_evidence_of(model: str, file: Path, *, forgotten: bool = True, guard: str | None = None) -> Path:
-    """An evidence file that speaks of this model, under this guard."""
-    readings = list(READINGS)
-    if not forgotten:
-        readings[0] = replace(READINGS[0], subject=Reading(60.0, 0.2))
-    held_to = {} if guard is None else {"guard": {"file": "guard.safetensors", "sha256": guard}}
+def write_evidence_of(model: str, file: Path, *, says: str = "forgotten", guard: str | None = None) -> Path:
+    """An evidence file that speaks of this model, under this guard, with this verdict."""
+    readings, exact = SAYING[says], says == "exact"
+    held_to: dict[str, Any] = {} if guard is None else {"guard": {"file": "guard.safetensors", "sha256": guard}}
+    held_to |= {"exact": True} if exact else {}
     record = evidence_record(
         request={"requests": [], "samples": 12},
         run={"dataset": "digits"},
         models={"subject": {"file": "model.safetensors", "sha256": model, **held_to}},
         readings=readings,
-        verdict=conclude(readings, with_oracle=True),
+        verdict=conclude(readings, with_oracle=True, exact=exact),
         pictures={},
         level="quick",
     )
@@ -149,8 +156,8 @@ class World:
         self,
         claim: Claim,
         *,
-        forgotten: bool = True,
-        fell: float | None = 0.5,
+        says: str = "forgotten",
+        fell: float | None = 0.0,
         guard: str | None = None,
         **more: Any,
     ) -> Result:
@@ -158,7 +165,7 @@ class World:
         number = claim.parent.number + int(claim.requests[0].id[:6], 16)
         model = self.ledger.store_model({"w": torch.full((3,), float(number))})
         file = self.ledger.home / f"{model[:12]}.json"
-        evidence = write_evidence_of(model, file, forgotten=forgotten, guard=guard)
+        evidence = write_evidence_of(model, file, says=says, guard=guard)
         after = None if fell is None else 90.0 - fell
         return Result(model, "fedaf", "recommended", {"epochs": 1}, evidence, 90.0, after, guard=guard, **more)
 

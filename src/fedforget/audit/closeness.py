@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedforget.audit.distributions import Accuracies, prediction_divergence, proportion_error, tow
+from fedforget.audit.distributions import Accuracies, percentage, prediction_divergence, tow
 from fedforget.audit.student import student_quantile
-from fedforget.audit.verdict import LEVEL, Reading, one_more
+from fedforget.audit.verdict import LEVEL, one_more
 from fedforget.data.samples import Samples
 from fedforget.embedding import last_linear_inputs
 from fedforget.errors import InputError
@@ -156,7 +156,7 @@ class ClassGap:
 
 
 def class_gaps(subject: Look, oracles: Sequence[Look], test: Samples, classes: int) -> list[ClassGap | None]:
-    """One for each class, by true label; None where there is no test sample of it, or fewer than two oracles.
+    """One for each class, by true label; None where there are too few test samples of it, or fewer than two oracles.
 
         gap +- t sqrt((1 + 1/N) (s^2 + e^2))
 
@@ -165,20 +165,17 @@ def class_gaps(subject: Look, oracles: Sequence[Look], test: Samples, classes: i
     found: list[ClassGap | None] = []
     for label in range(classes):
         own = true == label
-        if not bool(own.any()) or len(oracles) < 2:
+        right = [int((look.logits[own].argmax(1) == label).sum()) for look in (subject, *oracles)]
+        shares = [share for hits in right if (share := percentage(hits, int(own.sum()))) is not None]
+        if len(shares) < 3:
             found.append(None)
             continue
-        mine, *theirs = (_share(look.logits[own].argmax(1) == label) for look in (subject, *oracles))
+        mine, *theirs = shares
         mean, spread, freedom = one_more(theirs, mine.error)
         reach = student_quantile(1.0 - LEVEL, freedom) * spread
         gap = mine.value - mean
         found.append(ClassGap(gap, gap - reach, gap + reach))
     return found
-
-
-def _share(right: Tensor) -> Reading:
-    hits, judged = int(right.sum()), len(right)
-    return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
 
 
 def compare_with_oracles(

@@ -13,11 +13,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedforget.audit.scores import MARGIN_LIMIT, finite
+from fedforget.audit.verdict import Reading
 from fedforget.errors import InputError
 
 NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
 """How many standard errors an interval of 95 % spans each way."""
 
+FEWEST_JUDGED = 5
+"""Of fewer samples nothing is read: their error is not known well enough for a p-value. Counted out over all outcomes
+of three oracles and one more, a share of 1 or 2 samples accuses up to 10 % of the models that never saw them, where
+LEVEL is 2.5 %; one of 5 or more at most LEVEL (tests/audit/test_few_samples.py)."""
 KLOM_BINS = 20
 KLOM_FLOOR = 1e-5
 
@@ -57,6 +62,13 @@ def proportion_error(hits: float, trials: int) -> float:
         raise InputError(f"A share needs 0 to {trials} hits in at least one trial, not {hits}.")
     share = (hits + 2) / (trials + 4)
     return math.sqrt(share * (1 - share) / (trials + 4))
+
+
+def percentage(hits: float, judged: int) -> Reading | None:
+    """The share of hits in percent with its error; None where too few were judged to know one."""
+    if judged < FEWEST_JUDGED:
+        return None
+    return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
 
 
 class Klom(NamedTuple):

@@ -3,9 +3,10 @@
     schema, fedforget, level, created      of what form it is, and which code wrote it, when
     request                                the requests, how many samples they name, a fingerprint of those ids
     run                                    the configuration, and a digest of the data set where the server has it
-    models                                 digests of before, subject and every oracle; the subject's file and its bytes
+    models                                 digests of before, subject and every oracle; the subject's file and its
+                                           bytes, and whether it never saw the target by the way it was made (`exact`)
     readings                               each measure on each of them, with its sampling error
-    verdict                                what `verdict.conclude` says of the readings
+    verdict                                what `verdict.conclude` says of the readings, or of an exact subject
     pictures                               histograms and curves, as counts and means: for plots, not for the verdict
     checksum                               of all the rest
 
@@ -104,7 +105,7 @@ def read_evidence(path: Path) -> dict[str, Any]:
         genuine = checksum == _checksum(record) and data == _bytes({**record, "checksum": checksum})
         if genuine and not all(isinstance(record[name], kind) for name, kind in SHAPE.items()):
             raise TypeError
-        again = conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"])) if genuine else None
+        again = _conclude_again(record) if genuine else None
         follows = again is not None and again.to_json() == record["verdict"]
     except SENSELESS:
         raise _senseless(path) from None
@@ -114,6 +115,12 @@ def read_evidence(path: Path) -> dict[str, Any]:
         said = " ".join(str(again).split())
         raise InputError(f"The verdict in {path} does not follow from its readings, which say: {said:.300}")
     return record
+
+
+def _conclude_again(record: Mapping[str, Any]) -> Verdict:
+    subject = record["models"].get("subject")
+    exact = isinstance(subject, dict) and subject.get("exact") is True
+    return conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"]), exact=exact)
 
 
 def readings_of(record: Mapping[str, Any]) -> list[Evidence]:

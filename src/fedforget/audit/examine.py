@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 from torch import Tensor
 
-from fedforget.audit.distributions import proportion_error
+from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
 from fedforget.audit.measures import measure_clients, share_as_trained
@@ -137,10 +137,11 @@ def examine(
         return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
-    if judged:
-        readings["accuracy on the target"] = _percentage(hits, judged)
+    _take(readings, {"accuracy on the target": percentage(hits, judged)}, "")
     if poisoned:
-        readings["true class of the target"] = _percentage(right, judged)
+        _take(readings, {"true class of the target": percentage(right, judged)}, "")
+    if judged < FEWEST_JUDGED:
+        notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
     if attacked is not None:
         areas = {
             f"membership by {'calibrated margin' if n == 'calibrated' else n}": r for n, r in attacked.areas.items()
@@ -156,7 +157,7 @@ def examine(
         """(a percentage, of how many samples)."""
         value, count = attempt(name, measure) or (None, 0)
         if value is not None:
-            readings[name] = Reading(value, 100.0 * proportion_error(value / 100.0 * count, count))
+            _take(readings, {name: percentage(value / 100.0 * count, count)}, "")
 
     def relearn() -> tuple[float | None, int]:
         curve = relearning_curve(case.federation, state, case.requests, case.schedule, served=case.served)
@@ -212,8 +213,7 @@ def _examine_feature(case: Case, state: State, guard: Guard | None) -> Examinati
     if "return" in case.attacks:
         later = heard(_later(case, state, LATER[case.level][-1], guard)).target
         _take(readings, {"sensitivity comes back": later}, "")
-    if now.count:
-        readings[WITHOUT] = _percentage(now.right, now.count)
+    _take(readings, {WITHOUT: percentage(now.right, now.count)}, "")
     return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
 
 
@@ -250,21 +250,23 @@ def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None], whe
     readings.update({name + when: reading for name, reading in found.items() if reading is not None})
 
 
-def _percentage(hits: int, judged: int) -> Reading:
-    return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
-
-
 ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy")
 
 
 def judge(
-    level: Level, subject: Examination, before: Examination | None, oracles: Sequence[Examination]
+    level: Level,
+    subject: Examination,
+    before: Examination | None,
+    oracles: Sequence[Examination],
+    *,
+    exact: bool = False,
 ) -> tuple[list[Evidence], Verdict]:
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
     On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
     the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R.
-    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before."""
+    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before.
+    `exact`: the subject never saw the target, by the way it was made."""
     poisoned = subject.poisoned
 
     def compared(
@@ -283,14 +285,14 @@ def judge(
     if subject.feature:
         names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
         evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
-        return evidence, conclude(evidence, with_oracle=level != "alone")
+        return evidence, conclude(evidence, with_oracle=level != "alone", exact=exact)
     if level == "alone":
         names = [name + when for when in ("", " one round later") for name in ALONE]
         evidence = [compared(name, over="entropy" not in name) for name in names]
         evidence.append(
             _against_before(subject.readings.get(REST), None if before is None else before.readings.get(REST))
         )
-        return evidence, conclude(evidence, with_oracle=False)
+        return evidence, conclude(evidence, with_oracle=False, exact=exact)
     evidence = [compared("accuracy on the target", over=not poisoned)]
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
@@ -307,7 +309,7 @@ def judge(
         compared("linear probe", over=False),
         compared(REST, memory=False, rest=True),
     ]
-    return evidence, conclude(evidence, with_oracle=True)
+    return evidence, conclude(evidence, with_oracle=True, exact=exact)
 
 
 def _against_before(subject: Reading | None, before: Reading | None) -> Evidence:

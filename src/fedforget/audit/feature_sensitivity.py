@@ -5,7 +5,8 @@
 f is the softmax, so that S is bounded and about what a user sees; x' is x with the feature's values of another sample,
 since those are values that the feature takes (the paper's Gaussian noise is not: docs/decisions/features.md); both
 lengths are Euclidean, in the units that the network takes. A feature that does not vary has no S. With a_i and b_i for
-the two lengths, S scatters on as many new samples by about sqrt(sum_i (a_i - S b_i)^2) / sum_i b_i."""
+the two lengths, S scatters on as many new samples by about sqrt(sum_i (a_i - S b_i)^2) / sum_i b_i; of one sample that
+is 0, and of a few too small, so S is read from `FEWEST_JUDGED` samples whose feature changed, or more."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from fedforget.audit.distributions import FEWEST_JUDGED
 from fedforget.audit.verdict import Reading
 from fedforget.data.features import blanked, shuffled
 from fedforget.data.samples import Normalisation, Samples
@@ -35,25 +37,27 @@ def about_features(requests: Sequence[ErasureRequest]) -> bool:
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over samples of a = ||f(x) - f(x')||, b = ||x - x'||, and of their products: all that S needs."""
+    """Sums over samples of a = ||f(x) - f(x')||, b = ||x - x'||, and of their products, and how many b are above 0: all
+    that S needs."""
 
     a: float = 0.0
     b: float = 0.0
     aa: float = 0.0
     ab: float = 0.0
     bb: float = 0.0
+    moved: float = 0.0
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(mine + theirs for mine, theirs in zip(self.values, other.values, strict=True)))
 
     @property
     def values(self) -> tuple[float, ...]:
-        return self.a, self.b, self.aa, self.ab, self.bb
+        return self.a, self.b, self.aa, self.ab, self.bb, self.moved
 
     @property
     def reading(self) -> Reading | None:
         """S with its sampling error."""
-        if self.b <= 0:
+        if self.b <= 0 or self.moved < FEWEST_JUDGED:
             return None
         s = self.a / self.b
         return Reading(s, math.sqrt(max(0.0, self.aa - 2 * s * self.ab + s * s * self.bb)) / self.b)
@@ -71,7 +75,7 @@ def sensitivity_sums(
     pairs = zip(samples.features.split(500), other.split(500), strict=True)
     moved = [(normalisation(x) - normalisation(y)).flatten(1).norm(dim=1) for x, y in pairs]
     a, b = (said[0] - said[1]).norm(dim=1), torch.cat(moved).cpu().double()
-    return Sums(*(float(total.sum()) for total in (a, b, a * a, a * b, b * b)))
+    return Sums(*(float(total.sum()) for total in (a, b, a * a, a * b, b * b, b > 0)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.audit.attacks import auc, rmia, roc, tpr_at_fpr
-from fedforget.audit.distributions import proportion_error
+from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Samples
@@ -134,9 +134,10 @@ class AttackMembership(Task):
 
 def _gap(name: str, inside: Tensor, outside: Tensor) -> dict[str, float]:
     """The mean on R minus that on held-out samples. Its error is that of data never seen, sqrt(v (1/n + 1/m)) with the
-    held-out samples' own variance v: R's would be too small just where R is remembered."""
+    held-out samples' own variance v: R's would be too small just where R is remembered. Nothing where v is 0: then
+    nobody knows how the mean scatters."""
     error = float(outside.std()) * math.sqrt(1 / len(inside) + 1 / len(outside))
-    return {f"{name}/gap": float(inside.mean() - outside.mean()), f"{name}/gap_error": max(error, 1e-9)}
+    return {f"{name}/gap": float(inside.mean() - outside.mean()), f"{name}/gap_error": error} if error else {}
 
 
 def _rmia(margins: Sequence[Tensor], references: Tensor, kinds: Tensor) -> tuple[Tensor, Tensor]:
@@ -258,13 +259,15 @@ def attack_membership(
         return _weighted([(r.numbers["target"], r.numbers[value], r.numbers[error]) for r in told])
 
     def share(side: str) -> Reading | None:
-        if not whole or not all(reply.numbers[f"{side}/judged"] for reply in told):
+        shares = [_share(r.numbers, side) for r in told]
+        if not whole or None in shares:
             return None
-        return _weighted([(r.numbers["target"], *_percentage(r.numbers, side)) for r in told])
+        return _weighted([(r.numbers["target"], s.value, s.error) for r, s in zip(told, shares, strict=True) if s])
 
     def everywhere() -> Reading | None:
-        counts = [(r.numbers["all/judged"], r.numbers) for r in replies if r.numbers["all/judged"]]
-        return _weighted([(judged, *_percentage(numbers, "all")) for judged, numbers in counts]) if counts else None
+        shares = [(r.numbers["all/judged"], _share(r.numbers, "all")) for r in replies]
+        known = [(judged, share.value, share.error) for judged, share in shares if share is not None]
+        return _weighted(known) if known else None
 
     def gap() -> Reading | None:
         if share("target") is None or share("outside") is None:
@@ -304,17 +307,16 @@ def _weighted(parts: Sequence[tuple[float, float, float]]) -> Reading:
     return Reading(value, math.sqrt(sum((weight * error) ** 2 for weight, _, error in parts)) / total)
 
 
-def _percentage(numbers: Mapping[str, float], side: str) -> tuple[float, float]:
-    """(the share of hits, its error)."""
-    hits, judged = int(numbers[f"{side}/hits"]), int(numbers[f"{side}/judged"])
-    return 100.0 * hits / judged, 100.0 * proportion_error(hits, judged)
+def _share(numbers: Mapping[str, float], side: str) -> Reading | None:
+    """The share of hits."""
+    return percentage(int(numbers[f"{side}/hits"]), int(numbers[f"{side}/judged"]))
 
 
 def _accuracy_gap(numbers: Mapping[str, float]) -> tuple[float, float]:
     """(difference of the two shares, its error if both had the held-out samples' share)."""
-    inside, outside = _percentage(numbers, "target")[0], _percentage(numbers, "outside")[0]
     n, m, hits = (int(numbers[name]) for name in ("target/judged", "outside/judged", "outside/hits"))
-    return inside - outside, 100.0 * proportion_error(hits, m) * math.sqrt(1 + m / n)
+    inside = 100.0 * numbers["target/hits"] / n
+    return inside - 100.0 * hits / m, 100.0 * proportion_error(hits, m) * math.sqrt(1 + m / n)
 
 
 def _name(state: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""From readings to a verdict: `forgotten`, `not forgotten`, `over-forgotten` or `not enough evidence`.
+"""From readings to a verdict: `forgotten`, `not forgotten`, `over-forgotten`, `not enough evidence`, or `exact`.
 
 With an oracle, the subject is asked to be one more retrained model. For a measure with value v on the subject and
 o_1 .. o_N on the oracles, of mean o and deviation s, and with sampling error e of v,
@@ -18,18 +18,26 @@ held against LEVEL / (m - k + 1)), so that a retrained model is called forgotten
     not enough evidence   neither, but a measure is missing, or the model before would have passed as well
     forgotten             neither, and nothing is missing, and the model before would have been caught
 
-A test that the untouched model passes proves nothing of the model that forgot: hence the last condition."""
+A test that the untouched model passes proves nothing of the model that forgot: hence the last condition.
+
+    exact                 the model never saw the target, by the way it was made
+
+`exact` does not come from readings, and no reading takes it away: a model that never saw the target is what all others
+are compared with. Only a method can know it, and Retrain says it (`methods.retrain`); the run folder and the evidence
+file hand it on to `conclude`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from fedforget.audit.student import student_distribution, student_quantile
 
-Word = Literal["forgotten", "not forgotten", "over-forgotten", "not enough evidence"]
+Word = Literal["forgotten", "not forgotten", "over-forgotten", "not enough evidence", "exact"]
+GONE: frozenset[str] = frozenset({"forgotten", "exact"})
+"""The verdicts of a model in which the target is not, as far as anybody could tell or by construction."""
 LEVEL = 0.025
 """The chance that a retrained model is wrongly accused of remembering; the same again for over-forgetting."""
 MOST_FREEDOM = 200
@@ -94,16 +102,28 @@ class Verdict:
     findings: tuple[Finding, ...]
 
     def __str__(self) -> str:
-        how = f"against {self.oracles} oracles" if self.with_oracle else "without oracle"
-        return f"{self.word} ({how}): {self.reasons[0]}"
+        return verdict_line(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """With lists, as a file gives them back."""
         return asdict(self) | {"reasons": list(self.reasons), "findings": [asdict(f) for f in self.findings]}
 
 
-def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
-    """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone."""
+def compared_with(verdict: Mapping[str, Any]) -> str:
+    """How the word of a verdict, as `Verdict.to_json` gives it, was found."""
+    if verdict["word"] == "exact":
+        return "by construction"
+    return f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
+
+
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """A verdict in one line."""
+    return f"{verdict['word']} ({compared_with(verdict)}): {verdict['reasons'][0]}"
+
+
+def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = False) -> Verdict:
+    """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone. `exact`: the
+    subject is known never to have seen the target; then the findings are there to be read, and decide nothing."""
     tests = [_Test.of(e, with_oracle) for e in evidence]
     able, worse = [e.memory for e in evidence], [e.over for e in evidence]
     remembers, noticed = _holm([t.remembers for t in tests], able), _holm([t.before for t in tests], able)
@@ -114,6 +134,9 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool) -> Verdict:
     def verdict(word: Word, reasons: list[str], would_change: str) -> Verdict:
         return Verdict(word, with_oracle, count, tuple(reasons), would_change, findings)
 
+    if exact:
+        why = "It began with fresh weights and was trained without the target, so it never saw it: no measure decides."
+        return verdict("exact", [why], "nothing that is measured")
     told = [_reason(f, with_oracle) for f in findings if f.says == "remembers"]
     if told:
         return verdict("not forgotten", told, "a model on which every measure lies where an oracle's would")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -24,6 +25,7 @@ from fedforget.console.problems import API
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Visitor, allow, guarded_router
 from fedforget.ledger.errors import MissingError
+from fedforget.ledger.schema import Request
 from fedforget.ledger.states import RequestState
 
 router = guarded_router(prefix=API, tags=["requests"])
@@ -49,9 +51,17 @@ def list_requests(
         states=state, federation=federation, subject=subject, due_before=_aware(due_before), order=order, limit=limit,
         after=after, asked_by=visitor.only_own,
     )  # fmt: skip
-    progress, now = cases.progress_of(visitor, page.requests), visitor.ledger.clock()
-    found = [RequestOut.of(row, now, progress.get(row.id)) for row in page.requests]
-    return RequestPage.model_construct(requests=found, next=page.next)
+    return RequestPage.model_construct(requests=_shown(visitor, page.requests), next=page.next)
+
+
+def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
+    """With what the audit says of each, and how far those are that a worker has."""
+    now, said, progress = visitor.ledger.clock(), visitor.ledger.verdicts(rows), cases.progress_of(visitor, rows)
+    return [RequestOut.of(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
+
+
+def _one(visitor: Visitor, row: Request) -> RequestOut:
+    return _shown(visitor, [row])[0]
 
 
 def _aware(moment: datetime | None) -> datetime | None:
@@ -71,14 +81,13 @@ def submit_request(
     )
     if not found.created:
         answer.status_code = 200
-    return RequestOut.of(found.request, visitor.ledger.clock())
+    return _one(visitor, found.request)
 
 
 @router.get("/requests/{id}")
 def one_request(visitor: Reader, id: Id) -> RequestOut:
     """One request, with how far it is."""
-    row = visitor.request(id)
-    return RequestOut.of(row, visitor.ledger.clock(), cases.progress_of(visitor, [row]).get(id))
+    return _one(visitor, visitor.request(id))
 
 
 @router.get("/requests/{id}/events")
@@ -91,33 +100,32 @@ def events_of_request(visitor: Reader, id: Id) -> list[EventOut]:
 @router.post("/requests/{id}/accept")
 def accept_request(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: Id) -> RequestOut:
     """To be served: it is queued for a worker."""
-    return RequestOut.of(cases.accept(visitor, id), visitor.ledger.clock())
+    return _one(visitor, cases.accept(visitor, id))
 
 
 @router.post("/requests/{id}/refuse")
 def refuse_request(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: Id, refusal: ReasonIn) -> RequestOut:
     """Not to be served, with the reason."""
-    return RequestOut.of(visitor.ledger.refuse(id, refusal.reason, actor=visitor.name), visitor.ledger.clock())
+    return _one(visitor, visitor.ledger.refuse(id, refusal.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/extend")
 def extend_request(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: Id, extension: ExtensionIn) -> RequestOut:
     """One or two months more, two in all, with the reason."""
-    found = visitor.ledger.extend(id, extension.months, extension.reason, actor=visitor.name)
-    return RequestOut.of(found, visitor.ledger.clock())
+    return _one(visitor, visitor.ledger.extend(id, extension.months, extension.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/decide")
 def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, decision: DecisionIn) -> RequestOut:
     """Publish what the gate held, or reject it."""
     visitor.ledger.decide(id, decision.publish, decision.reason, actor=visitor.name)
-    return RequestOut.of(visitor.ledger.request(id), visitor.ledger.clock())
+    return _one(visitor, visitor.ledger.request(id))
 
 
 @router.post("/requests/{id}/retry")
 def retry_request(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: Id) -> RequestOut:
     """Queue a failed request again."""
-    return RequestOut.of(visitor.ledger.retry(id, actor=visitor.name), visitor.ledger.clock())
+    return _one(visitor, visitor.ledger.retry(id, actor=visitor.name))
 
 
 @router.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)

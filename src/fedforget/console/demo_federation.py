@@ -2,7 +2,7 @@
 
 Run by the console as a process of its own: `python -m fedforget.console.demo_federation ACTOR`. It prints how far it is
 as lines of JSON. As in `fedforget demo`, client 0's threes carry a trigger and a wrong label, so that everybody can see
-what the model remembers, and that it is gone afterwards."""
+what the model remembers, and that it does so no longer."""
 
 from __future__ import annotations
 

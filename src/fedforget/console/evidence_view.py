@@ -17,12 +17,13 @@ from markupsafe import Markup
 
 from fedforget.audit.evidence import SENSELESS
 from fedforget.audit.examine import WITHOUT
+from fedforget.audit.verdict import compared_with
+from fedforget.console.rendering import verdict_tone
 from fedforget.report import DASH, Chart
-from fedforget.report_evidence import Measured, compared_with, judged
+from fedforget.report_evidence import Measured, judged
 from fedforget.report_plots import shown_bins
 
 KEPT = 64
-TONES = {"forgotten": "good", "not forgotten": "bad", "over-forgotten": "bad", "not enough evidence": "unclear"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
     shown = judged({"verdict": verdict}, {}, (), record, shown_bins([record]), prefix)
     return EvidenceView(
         word=verdict["word"],
-        tone=TONES.get(verdict["word"], "unclear"),
+        tone=verdict_tone(verdict["word"]),
         compared=compared_with(verdict),
         reasons=tuple(verdict["reasons"]),
         level=record["level"],

@@ -126,12 +126,13 @@ class RequestOut(BaseModel):
     changed: datetime
     attempts: int
     version: int | None
+    verdict: str | None = Field(description="Of the version, or of what waits for an officer; null: there is neither.")
     evidence: str | None
     report: str | None
     progress: ProgressOut | None = None
 
     @classmethod
-    def of(cls, row: Request, now: datetime, progress: Progress | None = None) -> RequestOut:
+    def of(cls, row: Request, now: datetime, verdict: str | None, progress: Progress | None = None) -> RequestOut:
         target = json.loads(row.target)
         return cls(
             id=row.id, federation=row.federation, asked_by=row.asked_by, subject=row.subject, client=row.client,
@@ -139,8 +140,8 @@ class RequestOut(BaseModel):
             ground=Ground(row.ground), received=row.received, due=row.due,
             overdue=row.state not in CLOSED and row.due < now, extended=row.extended,
             extension_reason=row.extension_reason, state=RequestState(row.state), reason=row.reason,
-            changed=row.changed, attempts=row.attempts, version=row.version, evidence=row.evidence, report=row.report,
-            progress=None if progress is None else ProgressOut.of(progress),
+            changed=row.changed, attempts=row.attempts, version=row.version, verdict=verdict,
+            evidence=row.evidence, report=row.report, progress=None if progress is None else ProgressOut.of(progress),
         )  # fmt: skip
 
 
@@ -243,6 +244,7 @@ class VerifiedOut(BaseModel):
     genuine: bool
     request: str
     verdict: str
+    decision: dict[str, Any] | None = Field(description="The officer, the reason, and why it was held; null: nobody.")
     key: str
     issued: str
     withdrawn: bool = Field(description="The version it speaks of was rolled back since.")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import json
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Annotated
 from urllib.parse import quote, urlencode
@@ -66,11 +67,13 @@ def queue(
     )  # fmt: skip
 
 
-def _rows(visitor: Visitor, requests: Iterable[Request]) -> list[tuple[Request, str, str, str, str, str]]:
-    """Each request with its tone, the kind and words of its deadline, and its days: here, since a template is slow."""
-    now = visitor.ledger.clock()
+def _rows(visitor: Visitor, requests: Sequence[Request]) -> list[tuple[Request, str | None, str, str, str, str, str]]:
+    """Each request with its verdict, its tone, the kind and words of its deadline, and its days: here, since a template
+    is slow."""
+    now, said = visitor.ledger.clock(), visitor.ledger.verdicts(requests)
     return [
-        (row, tone(row.state), *deadline(row.state, row.due, now), day(row.due), day(row.received)) for row in requests
+        (row, word, tone(row.state, word), *deadline(row.state, row.due, now), day(row.due), day(row.received))
+        for row, word in ((row, said.get(row.id)) for row in requests)
     ]
 
 
@@ -155,10 +158,13 @@ async def show_request(visitor: Reader, id: str, known: str = "") -> Response:
 def _show(visitor: Visitor, request: Request, *, known: bool = False, problem: str = "", status: int = 200) -> Response:
     ledger, id = visitor.ledger, request.id
     evidence = ledger.evidence_of(id) if request.evidence else None
+    certificate = ledger.certificate_of(id) if request.evidence else None
+    served = None if request.state != RequestState.DONE else certificate
     return render(
         visitor, "request.html", status, request=request, known=known, problem=problem,
         events=ledger.events(request=id, after=0, limit=500), progress=cases.progress_of(visitor, [request]).get(id),
-        certificate=ledger.certificate_of(id) if request.evidence else None, actions=cases.offered(visitor, request),
+        certificate=certificate, decision=None if served is None else json.loads(served.content)["decision"],
+        verdict=ledger.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip
 

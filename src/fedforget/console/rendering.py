@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
+from fedforget.audit.verdict import GONE
 from fedforget.console.permissions import Permission
 from fedforget.console.visitors import Visitor
 from fedforget.ledger.clock import to_text
@@ -22,6 +23,7 @@ STATE_TONES = {
     "received": "new", "accepted": "wait", "queued": "wait", "forgetting": "work", "auditing": "work",
     "deciding": "decide", "done": "good", "failed": "bad", "refused": "off",
 }  # fmt: skip
+VERDICT_TONES = {"forgotten": "good", "exact": "good", "not forgotten": "bad", "over-forgotten": "bad"}
 
 
 @cache
@@ -34,7 +36,8 @@ def environment() -> Environment:
         "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands,
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline,
+        "P": Permission, "asset": asset, "tone": tone, "verdict_tone": verdict_tone, "deadline": deadline,
+        "GONE": GONE,
     }  # fmt: skip
     return found
 
@@ -52,9 +55,20 @@ def asset(name: str) -> str:
     return f"/static/{name}?{hashlib.sha256(data).hexdigest()[:10]}"
 
 
-def tone(state: str) -> str:
-    """The colour of a state, or of an event that is none."""
+def tone(state: str, verdict: str | None = None) -> str:
+    """The colour of a state, or of an event that is none. What was done with another verdict than that the target is
+    gone does not look as if it were.
+
+    >>> tone("done", "forgotten"), tone("done", "over-forgotten"), tone("auditing")
+    ('good', 'decide', 'work')
+    """
+    if state == RequestState.DONE and verdict not in GONE:
+        return "decide"
     return STATE_TONES.get(state, "wait")
+
+
+def verdict_tone(verdict: str) -> str:
+    return VERDICT_TONES.get(verdict, "unclear")
 
 
 def moment(value: datetime) -> str:

@@ -53,5 +53,6 @@ def verify(visitor: Visitor, data: bytes) -> VerifiedOut:
     kept = visitor.ledger.certificate_of(request)
     return VerifiedOut(
         genuine=True, request=request, verdict=record["measured"]["verdict"]["word"], key=record["key"],
-        issued=record["issued"], withdrawn=kept is not None and kept.withdrawn is not None,
+        issued=record["issued"], decision=record["decision"],
+        withdrawn=kept is not None and kept.withdrawn is not None,
     )  # fmt: skip

@@ -69,6 +69,8 @@ class Meter:
         self.notes: list[str] = []
         self.guard: Guard | None = None
         """What rounds are held to: by earlier requests, and by this one once it has forgotten."""
+        self.exact = False
+        """Set by a method whose new model never saw the target, nor what was served before, by the way it is made."""
         self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()

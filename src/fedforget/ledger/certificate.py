@@ -5,9 +5,10 @@
     before, after  the model versions: number and SHA-256 of the weights
     method         name, preset and settings
     evidence       SHA-256 of the evidence file, and its level
-    measured       the verdict as the evidence has it, retained accuracy before and after; of a feature request, how
-                   sensitive the model is to the feature, was before, and is expected to be if it never saw it; the
-                   evidence's notes, such as that a feature had no samples left and only another could be measured
+    measured       the verdict as the evidence has it (`exact` says how the model was made, and needs no measure),
+                   retained accuracy before and after; of a feature request, how sensitive the model is to the feature,
+                   was before, and is expected to be if it never saw it; the evidence's notes, such as that a feature
+                   had no samples left and only another could be measured
     decision       who published it although the gate said no, and why; null: nobody had to
     trail          the request's own events, each with its hash and the hash of the one before it in the ledger
     key, signature Ed25519 over the text of all the rest, as it stands in the file
@@ -36,7 +37,8 @@ from fedforget.ledger.states import RequestState
 SCHEMA = "fedforget/certificate/1"
 STATEMENT = (
     "This records what was asked, what was done and what was measured, as the ledger has it. The verdict is the "
-    "audit's and holds within what the audit can see; it is no proof that nothing of the target is left."
+    "audit's and holds within what the audit can see, save 'exact', which follows from how the model was made; it is "
+    "no proof that nothing of the target is left."
 )
 SHAPE: dict[str, type | tuple[type, ...]] = {
     "schema": str, "statement": str, "fedforget": str, "ledger": str, "issued": str, "request": dict, "before": dict,

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.evidence import read_evidence
+from fedforget.audit.verdict import GONE
 from fedforget.errors import InputError
 from fedforget.files import sha256_of_file
 from fedforget.ledger.chain import canonical, sha256_of
+
+ROUNDING = 1e-9
+"""In points: sums of differences are off by less, and no limit is meant so finely."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +66,25 @@ class CheckedResult:
     def from_json(cls, values: Mapping[str, Any]) -> CheckedResult:
         return cls(**{**values, "remains": tuple(tuple(item) for item in values["remains"])})
 
-    def reason_to_hold(self, accuracy_limit: float) -> str | None:
-        """Why an officer must decide; None: it may be published. What was not measured does not pass."""
-        if self.verdict["word"] == "not forgotten":
-            return "The audit says: not forgotten."
-        before, after = self.values["accuracy_before"], self.values["accuracy_after"]
-        if before is None or after is None:
+    def reason_to_hold(self, accuracy_limit: float, lost: float | None) -> str | None:
+        """Why an officer must decide; None: it may be published. What was not measured does not pass. `lost`: by how
+        many points retained accuracy fell before, from the federation's first version on; None: nobody knows."""
+        if self.verdict["word"] not in GONE:
+            return f"The audit says: {self.verdict['word']}."
+        now = fall(self.values["accuracy_before"], self.values["accuracy_after"])
+        if now is None:
             return "The retained accuracy could not be measured."
-        if not before - after <= accuracy_limit:
-            return f"The retained accuracy fell by {before - after:.2f} points; the limit is {accuracy_limit:g}."
+        if lost is None:
+            return "The retained accuracy of an earlier version was not measured, so its whole fall is not known."
+        if lost + now > accuracy_limit + ROUNDING:
+            points = f"{lost + now:.2f} points"
+            return f"The retained accuracy is {points} below the first version's; the limit is {accuracy_limit:g}."
         return None
+
+
+def fall(before: float | None, after: float | None) -> float | None:
+    """By how many points a retained accuracy fell, on the same data; None where it was not measured."""
+    return None if before is None or after is None else before - after
 
 
 def check_result(result: Result, home: Path) -> CheckedResult:

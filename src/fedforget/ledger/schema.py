@@ -119,7 +119,8 @@ class Federation(Base):
     """Single settings of the method that differ from the preset."""
     audit_level: Mapped[str] = mapped_column(String(16))
     accuracy_limit: Mapped[float] = mapped_column()
-    """How many percentage points the retained accuracy may fall without an officer's decision."""
+    """How many percentage points below the first version's the retained accuracy may be, over all requests together,
+    without an officer's decision."""
     keep_days: Mapped[int] = mapped_column()
     """How long superseded weights stay, for a rollback."""
     together: Mapped[int] = mapped_column()

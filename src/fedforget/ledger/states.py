@@ -8,8 +8,9 @@
                       ^                 │   ^                          │
                       └─────────────────┘   └──────────────────────────┘
 
-`deciding`: the audit says `not forgotten`, or the retained accuracy fell too far; an officer publishes all the same
-(done), or rejects (failed). `failed` is for a person: queue it again, or refuse it with the reason."""
+`deciding`: the verdict is neither `forgotten` nor `exact`, or retained accuracy fell too far since the first version;
+an officer publishes all the same (done), or rejects (failed). `failed` is for a person: queue it again, or refuse it
+with the reason."""
 
 from __future__ import annotations
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -19,7 +19,7 @@ from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.keys import Keys, key_id
-from fedforget.ledger.results import CheckedResult, Result, check_result, guard_of
+from fedforget.ledger.results import CheckedResult, Result, check_result, fall, guard_of
 from fedforget.ledger.schema import (
     Candidate,
     Certificate,
@@ -67,6 +67,23 @@ class Versions(Federations, Keys, Work):
         with self.database.reading() as session:
             return list(session.scalars(query.order_by(Request.received, Request.id)))
 
+    def verdicts(self, requests: Iterable[Request]) -> dict[str, str]:
+        """What the audit says, by the request's id, of the version that it was served by, or of what waits for an
+        officer; nothing of the others."""
+        ids = [request.id for request in requests if request.evidence is not None]
+        if not ids:
+            return {}
+        own = and_(Version.federation == Request.federation, Version.number == Request.version)
+        query = (
+            select(Request.id, Version.verdict, Candidate.result)
+            .outerjoin(Version, own)
+            .outerjoin(Candidate, Candidate.claim == Request.claim)
+            .where(Request.id.in_(ids))
+        )
+        with self.database.reading() as session:
+            said = {id: verdict or (held and held["verdict"]["word"]) for id, verdict, held in session.execute(query)}
+        return {id: word for id, word in said.items() if word}
+
     def served(self, federation: str) -> list[Request]:
         """All requests that the current version has forgotten, oldest first: a method must know them."""
         query = select(Request).where(Request.federation == searchable(federation), Request.version.is_not(None))
@@ -82,7 +99,8 @@ class Versions(Federations, Keys, Work):
         actor = f"worker/{claim.worker}"
         with self.database.writing() as session:
             requests = self._claimed(session, claim, RequestState.AUDITING)
-            reason = checked.reason_to_hold(claim.federation.accuracy_limit)
+            lost = _lost(session, claim.parent)
+            reason = checked.reason_to_hold(claim.federation.accuracy_limit, lost)
             if reason is None:
                 private = self._signing_key(session)
                 version, done = self._publish(session, claim.federation.name, requests, checked, actor, private)
@@ -282,6 +300,24 @@ class Versions(Federations, Keys, Work):
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
     return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to(version.guard)}
+
+
+def _lost(session: Session, version: Version) -> float | None:
+    """By how many points retained accuracy fell from the first version to this one: the sum over the versions that its
+    weights came through, each beside the one before on the same data. None: it was not measured of one of them."""
+    columns = (Version.number, Version.parent, Version.restores, Version.accuracy_before, Version.accuracy_after)
+    rows = session.execute(select(*columns).where(Version.federation == version.federation))
+    by_number = {row.number: row for row in rows}
+    lost, at = 0.0, by_number[version.number]
+    while at.parent is not None:
+        if at.restores is not None:  # what was rolled back has no part in these weights
+            at = by_number[at.restores]
+            continue
+        points = fall(at.accuracy_before, at.accuracy_after)
+        if points is None:
+            return None
+        lost, at = lost + points, by_number[at.parent]
+    return lost
 
 
 def _current(session: Session, federation: str) -> Version:

@@ -166,6 +166,7 @@ class Worker:
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
             guard=None if parent.guard is None else str(self.ledger.model_path(parent.guard).resolve()),
             guard_sha256=parent.guard,
+            exact=parent.verdict == "exact",
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Result:

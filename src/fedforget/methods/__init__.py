@@ -154,6 +154,8 @@ class Forgetting:
     """What a person should know of how it went."""
     guard: Guard | None = None
     """What every later round must be held to, for this request and those before it."""
+    exact: bool = False
+    """Whether the model never saw the target, nor what was served before, by the way it was made: Retrain says so."""
 
 
 def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
@@ -288,4 +290,6 @@ def forget(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
     holding = None if meter.guard is None else meter.guard.including(forgotten)
-    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), holding)
+    return Forgetting(
+        forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), holding, meter.exact
+    )

@@ -1,6 +1,10 @@
 """Retrain: start afresh and train on everything but the target. The gold standard, and the price to beat.
 
-theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)"""
+theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)
+
+This is the one place where a result becomes `exact`, the verdict that no audit gives or takes: the model never saw the
+target. That is so because it begins with fresh weights and every round leaves out the target and all that was served
+before. It would not be so of weights that were trained before: nobody knows what they saw."""
 
 from __future__ import annotations
 
@@ -35,6 +39,7 @@ def retrain(
     checkpoints: Checkpoints | None = None,
 ) -> tuple[State, dict[str, list[float]]]:
     """The global model of a federation that never had the target."""
+    federation.exact = True  # as `fresh_start` is untrained, and `exclude` is all that must not be seen
     with federation.stage("training"):
         saved = None if checkpoints is None else checkpoints.load()
         start, current = saved or (0, fresh_start(federation.model, schedule, settings))
