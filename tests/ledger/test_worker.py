@@ -163,7 +163,10 @@ def test_retrain_is_exact_and_publishes_itself(office: Office, level: str, tmp_p
     measured = json.loads(certificate.content)["measured"]["verdict"]
     assert measured["word"] == "exact"
     assert "began with fresh weights and was trained without the target" in measured["reasons"][0]
-    assert "Exact" in (office.ledger.report_of(ids[0]) or "")
+    report = office.ledger.report_of(ids[0]) or ""
+    assert '<section id="summary" class="lead forgot"' in report
+    assert '<strong class="word">Exact</strong> (by construction): It began with fresh weights' in report
+    assert "No method has been asked" not in report
 
 
 @pytest.mark.real

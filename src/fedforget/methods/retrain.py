@@ -3,14 +3,15 @@
 theta_not* = the same schedule from a fresh initialisation on D \\ R                      (the paper's section 2.1)
 
 This is the one place where a result becomes `exact`, the verdict that no audit gives or takes: the model never saw the
-target. That is so because it begins with fresh weights and every round leaves out the target and all that was served
-before. It would not be so of weights that were trained before: nobody knows what they saw."""
+target. That is so where it begins with fresh weights (`is_drawn`), as every round leaves out the target and all that
+was served before. It is not so of weights that were given, such as pretrained ones: nobody knows what they saw."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fedforget.federation.checkpoints import Checkpoints
@@ -39,7 +40,7 @@ def retrain(
     checkpoints: Checkpoints | None = None,
 ) -> tuple[State, dict[str, list[float]]]:
     """The global model of a federation that never had the target."""
-    federation.exact = True  # as `fresh_start` is untrained, and `exclude` is all that must not be seen
+    federation.exact = is_drawn(federation.model, schedule, settings)
     with federation.stage("training"):
         saved = None if checkpoints is None else checkpoints.load()
         start, current = saved or (0, fresh_start(federation.model, schedule, settings))
@@ -50,3 +51,12 @@ def retrain(
 def fresh_start(model: nn.Module, schedule: Schedule, settings: RetrainSettings) -> State:
     """New initial weights: Retrain must not inherit the draw that the first training began with."""
     return state_of(fresh_copy(model, derive_seed(schedule.seed, "retrain", settings.oracle)))
+
+
+def is_drawn(model: nn.Module, schedule: Schedule, settings: RetrainSettings) -> bool:
+    """Whether the fresh start is a draw throughout. What another draw has just the same was given to the network, and
+    may have been trained; a constant, as most biases are, tells nothing."""
+    one, other = (fresh_start(model, schedule, RetrainSettings(settings.oracle + place)) for place in (0, 1))
+    names = [name for name, _ in model.named_parameters()]
+    given = [name for name in names if torch.equal(one[name], other[name])]
+    return all(bool((one[name] == one[name].flatten()[:1]).all()) for name in given)
