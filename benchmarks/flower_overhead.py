@@ -24,10 +24,10 @@ from fedforget.data import Dataset, load_dataset
 from fedforget.data.samples import Samples
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import train
-from fedforget.flower.settings import AppSettings
+from fedforget.flower.app.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
-from fedforget.runs import save_model, write_sealed
+from fedforget.runs.store import save_model, write_sealed
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "flower_app"), str(HERE.parent / "examples" / "deploy")]
@@ -90,7 +90,7 @@ def save_npz(file: Path, train: Samples, test: Samples) -> str:
 def node_start_seconds(config: dict[str, Any], file: str, repeats: int = 3) -> float:
     """A node's process alone, without Flower: import everything, read the site's file, make the model."""
     code = (
-        "import json, sys; from types import SimpleNamespace as Context; from fedforget.flower.apps import "
+        "import json, sys; from types import SimpleNamespace as Context; from fedforget.flower.app.apps import "
         "load_own_client; load_own_client(Context(run_config=json.loads(sys.argv[1]), "
         "node_config={'partition-id': 0, 'data': sys.argv[2]}))"
     )

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import torch
 
-from fedforget.benchmarks.measuring import Work, in_turns, median
 from fedforget.data.own import from_arrays
+from fedforget.experiments.benchmarks.measuring import Work, in_turns, median
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.stacked import stack, train_stacked, unstack

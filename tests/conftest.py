@@ -23,15 +23,16 @@ sys.path.insert(0, str(TESTS / "reference"))
 torch.set_num_threads(1)
 
 LONGEST_FIRST = (
-    "flower/test_superlink.py", "test_privacy.py", "benchmarks/test_bench_command.py", "ledger/test_worker.py",
+    "flower/test_superlink.py", "test_privacy.py", "experiments/test_bench_command.py", "ledger/test_worker.py",
     "contract/test_methods.py", "flower/test_simulation.py", "flower/test_same_bits.py", "console/test_browser.py",
-    "experiments/test_every_experiment.py", "methods/test_sketch_memory.py", "console/test_server.py", "test_cli.py",
-    "ledger/test_intake.py", "ledger/test_backup.py", "test_report_evidence.py", "audit/test_examine.py",
-    "experiments/test_engine.py", "test_wheel.py", "ledger/test_versions.py", "test_library_example.py",
-    "ledger/test_rules.py", "ledger/test_certificate.py", "ledger/test_ledger_commands.py", "test_pipeline.py",
-    "ledger/test_worker_guards.py", "ledger/test_archive.py", "ledger/test_recorded.py", "ledger/test_run_folders.py",
-    "data/test_data_cifar10.py", "flower/test_examples.py", "flower/test_app.py", "test_determinism.py",
-    "ledger/test_consistency.py", "ledger/test_chain.py", "test_auditing.py", "test_imports.py",
+    "experiments/test_every_experiment.py", "methods/test_sketch_memory.py", "console/test_server.py",
+    "cli/test_cli.py", "ledger/test_intake.py", "ledger/test_backup.py", "report/test_report_evidence.py",
+    "audit/test_examine.py", "experiments/test_engine.py", "test_wheel.py", "ledger/test_versions.py",
+    "test_library_example.py", "ledger/test_rules.py", "ledger/test_certificate.py", "ledger/test_ledger_commands.py",
+    "runs/test_train_and_forget.py", "ledger/test_worker_guards.py", "ledger/test_archive.py",
+    "ledger/test_recorded.py", "ledger/test_run_folders.py", "data/test_data_cifar10.py", "flower/test_examples.py",
+    "flower/test_app.py", "test_determinism.py", "ledger/test_consistency.py", "ledger/test_chain.py",
+    "runs/test_audit_run.py", "test_imports.py",
 )  # fmt: skip
 """Files in which `make test` spends the most time. They begin first, so that no core is left alone with one of them at
 the end; nothing but the time depends on the order."""

@@ -15,9 +15,11 @@ import pytest
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.federation.rounds import Schedule
 from fedforget.params import digest
-from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, RunConfig
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(0, 3)
 CONFIG = RunConfig(
@@ -30,9 +32,10 @@ STORY = """
 import hashlib, json, sys
 from pathlib import Path
 from fedforget.params import digest
-from fedforget.pipeline import forget_run, train_run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.train import train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import RunConfig
+from fedforget.runs.config import RunConfig
 folder, config = Path(sys.argv[1]), RunConfig.from_json(json.loads(sys.argv[2]))
 run = train_run(folder, config)
 digests = [digest(run.load_model())]

@@ -79,7 +79,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert packed == source, "also the templates and py.typed"
-    assert "fedforget/templates/report.html.j2" in packed
+    assert "fedforget/report/templates/report.html.j2" in packed
     assert "fedforget/py.typed" in packed
     assert any(name.endswith("licenses/LICENSE") for name in names)
 

@@ -9,13 +9,13 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from recorded import Recorded
 
+from fedforget.data.files import write_json
 from fedforget.federation.tasks import CountSamples
-from fedforget.files import write_json
 from fedforget.flower import FlowerFederation
-from fedforget.flower.settings import AppSettings
+from fedforget.flower.app.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest
-from fedforget.runs import load_model, read_sealed
+from fedforget.runs.store import load_model, read_sealed
 
 REPEATS = 3
 server_app = ServerApp()

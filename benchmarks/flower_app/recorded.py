@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.federation.local import Federation, TargetSize
+from fedforget.federation.seam import Federation, TargetSize
 from fedforget.federation.tasks import Reply, Task
 from fedforget.requests import ErasureRequest
 

@@ -13,8 +13,9 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.cost import Cost
 from fedforget.federation.guard import Guard
 from fedforget.federation.history import MemoryHistory
-from fedforget.federation.local import Federation, LocalFederation
+from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round, train
+from fedforget.federation.seam import Federation
 from fedforget.methods import METHODS, Forgetting, forget
 from fedforget.models import MODELS, build_model
 from fedforget.params import digest, state_of

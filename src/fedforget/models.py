@@ -1,6 +1,7 @@
 """Networks, and the checks that let any `nn.Module` classifier of the user's take their place.
 
-The shipped ones begin with Xavier's draw, as in the paper's section 5.1.2, any other in its own way (`starts.py`)."""
+The shipped ones begin with Xavier's draw, as in the paper's section 5.1.2, any other in its own way
+(`federation/starts.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Erasure requests: who asks, and what must go (the target, the paper's R)."""
+"""Erasure requests: who asks, and what must go (the target, the paper's R).
+
+A feature is a tuple of whole numbers from 0: (column,) or (top, left, height, width), a patch of an image with all its
+channels."""
 
 from __future__ import annotations
 
@@ -6,16 +9,27 @@ import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
-from fedforget.data.features import Feature, check_form, describe_feature, joint_mask
-from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 
+Feature = tuple[int, ...]
 TargetKind = Literal["class", "samples", "client", "feature"]
+
+
+class Identified(Protocol):
+    """What a request looks at in samples (`data.samples.Samples`)."""
+
+    @property
+    def ids(self) -> Tensor: ...
+
+    @property
+    def true_labels(self) -> Tensor: ...
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,7 @@ class ErasureRequest:
             return f"{describe_feature(self.feature)} of client {self.client}"
         return f"everything of client {self.client}"
 
-    def matches(self, samples: Samples) -> Tensor:
+    def matches(self, samples: Identified) -> Tensor:
         """Boolean mask over the client's own `samples`: which of them are in the target.
 
         A class request means the class a sample really belongs to, also where its training label was poisoned.
@@ -108,7 +122,7 @@ class ErasureRequest:
         return cls(values["client"], values["kind"], values.get("label"), sample_ids, tuple(values.get("feature", ())))
 
 
-def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
+def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Identified) -> Tensor:
     """Which of the client's samples any of its `requests` names."""
     mask = torch.zeros(len(samples), dtype=torch.bool)
     for request in requests:
@@ -117,7 +131,7 @@ def target_mask(requests: Sequence[ErasureRequest], client: int, samples: Sample
     return mask
 
 
-def withdrawn_mask(requests: Sequence[ErasureRequest], client: int, samples: Samples) -> Tensor:
+def withdrawn_mask(requests: Sequence[ErasureRequest], client: int, samples: Identified) -> Tensor:
     """Which of the client's samples go altogether: a sample that loses a feature stays without it."""
     return target_mask([request for request in requests if request.kind != "feature"], client, samples)
 
@@ -136,3 +150,88 @@ def requests_id(requests: Sequence[ErasureRequest]) -> str:
 def describe_requests(requests: Sequence[ErasureRequest]) -> str:
     """All targets in words."""
     return " and ".join(request.describe() for request in requests)
+
+
+def parse_feature(text: str) -> Feature:
+    """The feature that a user wrote: "7" for a column, "11,11,6,6" for a patch.
+
+    >>> parse_feature("7"), parse_feature("11,11,6,6")
+    ((7,), (11, 11, 6, 6))
+    """
+    try:
+        return check_form(tuple(int(word) for word in text.split(",")))
+    except ValueError:
+        raise InputError(
+            f"'{text}' is no feature; give the number of a column, or a patch as top,left,height,width."
+        ) from None
+
+
+def check_form(feature: Sequence[int]) -> Feature:
+    """Refuse what is neither a column nor a patch."""
+    if len(feature) not in (1, 4) or any(type(number) is not int or number < 0 for number in feature):
+        said = ",".join(str(number) for number in feature)
+        raise InputError(
+            f"'{said}' is no feature; give the number of a column, or a patch as top,left,height,width, from 0."
+        )
+    if len(feature) == 4 and 0 in feature[2:]:
+        raise InputError(f"The patch {','.join(map(str, feature))} is empty; its height and width must be above 0.")
+    return tuple(feature)
+
+
+def describe_feature(feature: Feature) -> str:
+    """In words.
+
+    >>> describe_feature((7,)), describe_feature((11, 12, 6, 5))
+    ('column 7', 'the 6x5 patch at 11,12')
+    """
+    if len(feature) == 1:
+        return f"column {feature[0]}"
+    top, left, height, width = feature
+    return f"the {height}x{width} patch at {top},{left}"
+
+
+def feature_mask(feature: Feature, shape: Sequence[int]) -> Tensor:
+    """Boolean, of a sample's shape: where the feature lies."""
+    mask = torch.zeros(tuple(shape), dtype=torch.bool)
+    if len(feature) == 1:
+        mask[feature[0]] = True
+    else:
+        top, left, height, width = feature
+        mask[:, top : top + height, left : left + width] = True
+    return mask
+
+
+def joint_mask(features: Iterable[Feature], shape: Sequence[int]) -> Tensor:
+    """Where any of the features lies."""
+    mask = torch.zeros(tuple(shape), dtype=torch.bool)
+    for feature in features:
+        mask |= feature_mask(feature, shape)
+    return mask
+
+
+def covers(features: Iterable[Feature], feature: Feature) -> bool:
+    """Whether all of a feature lies in others: blank those, and it is blank.
+
+    >>> covers([(2, 2, 4, 2), (2, 4, 4, 2)], (3, 3, 2, 2)), covers([(2, 2, 4, 2)], (3, 3, 2, 2)), covers([(7,)], (8,))
+    (True, False, False)
+    """
+    if len(feature) == 1:
+        return feature in features
+    patches = [other for other in features if len(other) == 4]
+    height = max((top + height for top, _, height, _ in patches), default=0)
+    width = max((left + width for _, left, _, width in patches), default=0)
+    if feature[0] + feature[2] > height or feature[1] + feature[3] > width:
+        return False
+    shape = (1, height, width)
+    return not bool((feature_mask(feature, shape) & ~joint_mask(patches, shape)).any())
+
+
+def overlap(one: Feature, other: Feature) -> bool:
+    """Whether two features have something in common.
+
+    >>> overlap((2, 2, 4, 2), (3, 3, 2, 2)), overlap((2, 2, 4, 2), (2, 4, 4, 2)), overlap((7,), (7,))
+    (True, False, True)
+    """
+    if len(one) != 4 or len(other) != 4:
+        return one == other
+    return all(one[i] < other[i] + other[i + 2] and other[i] < one[i] + one[i + 2] for i in (0, 1))

@@ -23,7 +23,7 @@ from fedforget.audit.evidence import (
 )
 from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.errors import InputError
-from fedforget.runs import save_model
+from fedforget.runs.store import save_model
 
 READINGS = [
     Evidence("accuracy", "high", Reading(0.6, 0.2), Reading(66.0, 1.2), tuple(Reading(v, 0.2) for v in (0.4, 0.7))),

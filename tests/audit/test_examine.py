@@ -42,7 +42,7 @@ from fedforget.federation.tasks import Measure, Train
 from fedforget.methods import forget
 from fedforget.params import State, copy_state, digest, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs import RunConfig, default_trigger
+from fedforget.runs.config import RunConfig, default_trigger
 
 CLASS = ErasureRequest.of_class(0, 1)
 SCHEDULE = replace(small_worlds.SCHEDULE, rounds=4)
@@ -567,7 +567,7 @@ def test_alone_the_return_is_the_later_look(poisoned: Known):
 
 @dataclass
 class Demo:
-    """The demo's world (`fedforget.demo`): digits, 4 clients, client 0's threes carry a trigger and a wrong label."""
+    """The demo's world (`fedforget.runs.demo`): digits, 4 clients; client 0's threes are poisoned."""
 
     case: Case
     before: State

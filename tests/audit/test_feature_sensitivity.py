@@ -17,7 +17,7 @@ from fedforget.audit.feature_sensitivity import (
 from fedforget.audit.measures import measure
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import load_dataset
-from fedforget.data.features import feature_mask, shuffled
+from fedforget.data.features import shuffled
 from fedforget.data.partition import partition
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.local import LocalFederation
@@ -25,7 +25,7 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.methods import forget
 from fedforget.models import build_model
 from fedforget.params import State, state_of
-from fedforget.requests import ErasureRequest
+from fedforget.requests import ErasureRequest, feature_mask
 from fedforget.seeds import derive_generator
 
 CPU = torch.device("cpu")

@@ -20,8 +20,7 @@ from console_server import own_certificate, running_console
 from ledger_worlds import DESCRIPTION
 from typer.testing import CliRunner
 
-from fedforget import demo
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.console.demo_federation import make_demo
 from fedforget.console.processes import DemoProcess
 from fedforget.console.server import address_for, admin_link
@@ -30,6 +29,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import ConflictError
 from fedforget.requests import ErasureRequest
+from fedforget.runs import demo
 
 
 def children(pid: int) -> list[int]:

@@ -19,7 +19,7 @@ from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.history import MemoryHistory
-from fedforget.federation.local import TargetSize
+from fedforget.federation.seam import TargetSize
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import METHODS, Forgetting, method_settings
 from fedforget.methods import forget as forget_without_history

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedforget.data.features import blanked, check_feature, covers, feature_mask, overlap, parse_feature, shuffled
+from fedforget.data.features import blanked, check_feature, shuffled
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
+from fedforget.requests import covers, feature_mask, overlap, parse_feature
 
 
 @pytest.mark.parametrize(

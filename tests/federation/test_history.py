@@ -23,9 +23,12 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import Reply
 from fedforget.methods import forget
 from fedforget.params import State, digest, state_bytes, state_of
-from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import FolderHistory, Run, RunConfig, load_model
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.store import FolderHistory, load_model
+from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(0, 3)
 CONFIG = RunConfig(

@@ -12,7 +12,6 @@ import pytest
 import torch
 from in_process_grid import InProcessGrid
 
-from fedforget.auditing import audit_run
 from fedforget.data import load_dataset
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
@@ -20,13 +19,15 @@ from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import run_round
 from fedforget.flower import APP
-from fedforget.flower.apps import client_app, serve
-from fedforget.flower.settings import DEFAULTS, AppSettings
+from fedforget.flower.app.apps import client_app, serve
+from fedforget.flower.app.settings import DEFAULTS, AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
-from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, Trunk
+from fedforget.runs.audit import audit_run
+from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.forget import forget_run
+from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
     "clients": 3, "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 180,

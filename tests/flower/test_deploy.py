@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from fedforget.auditing import audit_run
-from fedforget.flower.settings import AppSettings
-from fedforget.pipeline import forget_run, train_run
-from fedforget.runs import read_sealed
+from fedforget.flower.app.settings import AppSettings
+from fedforget.runs.audit import audit_run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.store import read_sealed
+from fedforget.runs.train import train_run
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "deploy"))
 from three_sites import (

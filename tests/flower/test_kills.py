@@ -17,17 +17,18 @@ import pytest
 from flower_deployments import FragileDeployment, fragile_deployment
 from flower_runs import digests_of, in_process, make_app
 
-from fedforget.auditing import audit_run
 from fedforget.data.partition import partition
 from fedforget.federation.aggregation import average
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import train
 from fedforget.flower import APP
-from fedforget.flower.settings import AppSettings
+from fedforget.flower.app.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, read_sealed
+from fedforget.runs.audit import audit_run
+from fedforget.runs.folder import Run
+from fedforget.runs.store import read_sealed
 
 pytestmark = pytest.mark.slow
 

@@ -16,8 +16,8 @@ from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
 from fedforget.errors import InputError
 from fedforget.federation.history import MemoryHistory
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import train
+from fedforget.federation.seam import Federation
 from fedforget.flower.messages import read_task
 from fedforget.methods import METHODS, forget
 from fedforget.params import State, digest, state_of

@@ -9,13 +9,13 @@ from flower_processes import processes
 from flower_runs import CONFIG, digests_of, flwr_run, in_process, make_app
 from masked_flower_app import MASKED
 
+from fedforget.flower.app.settings import AppSettings
 from fedforget.flower.node_store import KeptInFiles
-from fedforget.flower.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.methods.fedaf.masked_sketch import SECRET_KEY
 from fedforget.params import digest
-from fedforget.pipeline import train_run
-from fedforget.runs import read_sealed
+from fedforget.runs.store import read_sealed
+from fedforget.runs.train import train_run
 
 pytestmark = pytest.mark.real
 

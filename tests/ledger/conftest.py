@@ -14,7 +14,7 @@ from postgres_server import PostgresServer, postgres_server, programs
 from worker_worlds import CONFIG
 
 from fedforget.ledger.book import Ledger
-from fedforget.pipeline import train_run
+from fedforget.runs.train import train_run
 
 
 @pytest.fixture(scope="session")

@@ -16,9 +16,10 @@ from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Description, describe_run
 from fedforget.params import digest
-from fedforget.pipeline import train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, RunConfig
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.train import train_run
 
 WEIGHTS = {"w": torch.ones(2)}
 

@@ -9,7 +9,7 @@ import pytest
 from ledger_commands import ASK, OS_USER, Command
 from typer.testing import CliRunner
 
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.ledger.book import Ledger
 
 

@@ -12,7 +12,7 @@ import pytest
 from ledger_worlds import World
 from typer.testing import CliRunner
 
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
 

@@ -19,8 +19,10 @@ from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.executor_flower import register_flower
-from fedforget.pipeline import train_run
-from fedforget.runs import Run, RunConfig, model_bytes, read_sealed, write_sealed
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.store import model_bytes, read_sealed, write_sealed
+from fedforget.runs.train import train_run
 
 State = dict[str, Tensor]
 

@@ -18,7 +18,7 @@ from worker_worlds import CONFIG, Attended, Meddling, Office, failing, samples_o
 
 from fedforget.audit.evidence import read_evidence
 from fedforget.audit.feature_sensitivity import measure_sensitivity
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
@@ -26,9 +26,10 @@ from fedforget.ledger.certificate import read_keys, verify_certificate
 from fedforget.ledger.worker import Worker
 from fedforget.methods import forget
 from fedforget.params import digest
-from fedforget.pipeline import forget_run, train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run
+from fedforget.runs.folder import Run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(0, 3)
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 from worker_worlds import Office, WorkerProcess, samples_of
 
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
 

@@ -15,20 +15,21 @@ from flower_runs import flwr_run
 from typer.testing import CliRunner
 from worker_worlds import Attended, Office, WorkerProcess
 
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.flower import ClientError
-from fedforget.flower.settings import AppSettings
-from fedforget.flower.worker import serve_for_worker, telling_worker
-from fedforget.jobs import Job, Outcome, Reached, drop_failure, prepare, raise_failure
+from fedforget.flower.app.settings import AppSettings
+from fedforget.flower.app.worker import serve_for_worker, telling_worker
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.executor_flower import FlowerPlace, describe_flower, register_flower, run_config
 from fedforget.methods import forget
 from fedforget.params import digest
-from fedforget.pipeline import train_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, read_sealed
+from fedforget.runs.folder import Run
+from fedforget.runs.job import Job, Outcome, Reached, drop_failure, prepare, raise_failure
+from fedforget.runs.store import read_sealed
+from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
     "clients": 2, "model": "mlp", "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 120,

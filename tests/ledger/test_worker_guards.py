@@ -13,19 +13,20 @@ from typer.testing import CliRunner
 from worker_worlds import CONFIG, Meddling, Office, failing, samples_of
 
 from fedforget.audit.evidence import read_evidence, verify_evidence
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
-from fedforget.jobs import Job, prepare
 from fedforget.ledger.backup import backup, restore
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.executor_flower import register_flower
 from fedforget.ledger.schema import Version
 from fedforget.methods import Forgetting, forget
 from fedforget.params import digest
-from fedforget.pipeline import forget_run
 from fedforget.requests import ErasureRequest
-from fedforget.runs import Run, guard_file, save_guard
+from fedforget.runs.folder import Run
+from fedforget.runs.forget import forget_run
+from fedforget.runs.job import Job, prepare
+from fedforget.runs.store import guard_file, save_guard
 
 CLASS = ErasureRequest.of_class(0, 3)
 OTHER = ErasureRequest.of_class(1, 5)

@@ -13,7 +13,7 @@ from postgres_server import PostgresServer
 from worker_worlds import CONFIG, Office, WorkerProcess, samples_of
 
 from fedforget.ledger.book import Ledger
-from fedforget.pipeline import train_run
+from fedforget.runs.train import train_run
 
 pytestmark = pytest.mark.slow
 

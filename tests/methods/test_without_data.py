@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from fedforget import ErasureRequest, LocalFederation, Schedule, build_model, forget, load_dataset, partition, state_of
 from fedforget.audit.measures import measure
 from fedforget.data.backdoor import Backdoor, Trigger
-from fedforget.embedding import find_head
 from fedforget.errors import InputError
 from fedforget.federation.client import STATISTICS
+from fedforget.federation.embedding import find_head
 from fedforget.federation.rounds import train
 from fedforget.methods.fedaf.settings import WITHOUT_DATA
 from fedforget.methods.fedaf.without_data import FEWEST, ForgetFromStatistics, KeepStatistics, keep_statistics

@@ -12,7 +12,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedforget.flower.apps import load_own_client
+from fedforget.flower.app.apps import load_own_client
 from fedforget.flower.client_app import client_number, register
 from fedforget.flower.messages import TASK_TYPE, read_reply, read_task, reply_content
 from fedforget.params import copy_state

@@ -10,10 +10,11 @@ from typing import Any
 from flower_processes import Processes
 
 from fedforget.flower import APP
-from fedforget.flower.settings import AppSettings
+from fedforget.flower.app.settings import AppSettings
 from fedforget.params import digest
-from fedforget.pipeline import forget_run, train_run
-from fedforget.runs import load_model, read_sealed
+from fedforget.runs.forget import forget_run
+from fedforget.runs.store import load_model, read_sealed
+from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
     "rounds": 3, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 240,
@@ -51,7 +52,7 @@ def make_app(folder: Path, module: str, side: str) -> Path:
     """An app folder: ours, with one side, `client_app` or `server_app`, of a module beside this file."""
     folder.mkdir()
     ours = (APP / "pyproject.toml").read_text()
-    (folder / "pyproject.toml").write_text(ours.replace(f"fedforget.flower.apps:{side}", f"{module}:{side}"))
+    (folder / "pyproject.toml").write_text(ours.replace(f"fedforget.flower.app.apps:{side}", f"{module}:{side}"))
     shutil.copy(Path(__file__).with_name(f"{module}.py"), folder)
     return folder
 

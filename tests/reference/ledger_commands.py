@@ -11,7 +11,7 @@ import pytest
 from ledger_worlds import World
 from typer.testing import CliRunner
 
-from fedforget.cli import app
+from fedforget.cli.app import app
 from fedforget.errors import FedForgetError
 
 ASK = ("request", "submit", "--federation", "digits", "--client", 0, "--subject", "case-1", "--ground", "objection")

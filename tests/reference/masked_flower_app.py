@@ -9,12 +9,12 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedforget.files import write_json
+from fedforget.data.files import write_json
 from fedforget.flower import FlowerFederation
-from fedforget.flower.settings import AppSettings
+from fedforget.flower.app.settings import AppSettings
 from fedforget.methods import forget
 from fedforget.params import digest
-from fedforget.runs import Run
+from fedforget.runs.folder import Run
 
 MASKED: dict[str, Any] = {
     "sketch_scope": "federation", "sketch_masked": True, "sketch_rows": 5, "memory": "suppressed", "recovery_rounds": 0,

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.federation.rounds import Schedule
-from fedforget.jobs import Job, Outcome
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.executors import LocalExecutor, Watch
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.worker import Worker
 from fedforget.requests import ErasureRequest
-from fedforget.runs import RunConfig
+from fedforget.runs.config import RunConfig
+from fedforget.runs.job import Job, Outcome
 
 CONFIG = RunConfig(
     clients=3,

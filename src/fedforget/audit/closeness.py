@@ -27,10 +27,10 @@ from fedforget.audit.distributions import Accuracies, percentage, prediction_div
 from fedforget.audit.student import student_quantile
 from fedforget.audit.verdict import LEVEL, one_more
 from fedforget.data.samples import Samples
-from fedforget.embedding import last_linear_inputs
 from fedforget.errors import InputError
+from fedforget.federation.embedding import last_linear_inputs
 from fedforget.federation.evaluation import predict
-from fedforget.federation.local import Federation, thread_count
+from fedforget.federation.seam import Federation, thread_count
 from fedforget.params import State, distance
 
 MOST = 2000

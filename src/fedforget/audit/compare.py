@@ -11,8 +11,8 @@ from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, describe_requests
 

@@ -22,8 +22,8 @@ from fedforget.audit.measures import measure_clients, share_as_trained, share_as
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule, further_rounds
+from fedforget.federation.seam import Federation
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
 

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
+from fedforget.data.files import write_bytes
 from fedforget.errors import InputError
-from fedforget.files import write_bytes
 
 SCHEMA = "fedforget/evidence/2"
 """1 corrected for every measure at both ends and did not look beyond the target: its verdicts follow from other rules.

@@ -33,8 +33,8 @@ from fedforget.audit.relearning import relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule, further_rounds
+from fedforget.federation.seam import Federation
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 

@@ -24,7 +24,7 @@ from fedforget.data.features import blanked, shuffled
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
-from fedforget.federation.local import Federation
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator

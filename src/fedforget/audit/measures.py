@@ -23,8 +23,8 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
 from fedforget.federation.evaluation import Evaluation, evaluate, predict
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import Federation, thread_count
 from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.seam import Federation, thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.params import distance
 from fedforget.requests import ErasureRequest

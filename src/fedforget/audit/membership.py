@@ -28,7 +28,7 @@ from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
-from fedforget.federation.local import Federation
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest

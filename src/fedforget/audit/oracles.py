@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
-from fedforget.federation.local import Federation, TargetSize
 from fedforget.federation.rounds import Schedule, drawn, train
+from fedforget.federation.seam import Federation, TargetSize
 from fedforget.federation.stacked import (
     CannotStackError,
     TrainStacked,
@@ -48,7 +48,7 @@ MOST_STACKED = 16
 
 
 class OracleCache(Protocol):
-    """Keeps trained models by key, and the newest round of one that is not finished (`oracle_cache.py`, in a folder).
+    """Keeps trained models by key, and the newest round of one that is not finished (in a folder: `runs.oracle_cache`).
 
     What is missing, damaged or not the one that was kept under this key is None: it is made anew, never trusted."""
 

@@ -30,11 +30,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
-from fedforget.embedding import last_linear_inputs
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
+from fedforget.federation.embedding import last_linear_inputs
 from fedforget.federation.evaluation import FORWARD_COST
-from fedforget.federation.local import Federation
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator

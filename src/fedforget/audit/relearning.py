@@ -29,8 +29,8 @@ from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, Evaluation, evaluate
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
 from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode

@@ -11,11 +11,11 @@ import sys
 import time
 
 from fedforget.console.orphans import end_with_parent
-from fedforget.demo import demo_config
 from fedforget.errors import FedForgetError
 from fedforget.ledger.book import Ledger
-from fedforget.pipeline import train_run
-from fedforget.runs import Run
+from fedforget.runs.demo import demo_config
+from fedforget.runs.folder import Run
+from fedforget.runs.train import train_run
 
 NAME = "demo"
 

@@ -19,9 +19,10 @@ from fedforget.audit.evidence import SENSELESS
 from fedforget.audit.examine import WITHOUT
 from fedforget.audit.verdict import compared_with
 from fedforget.console.rendering import verdict_tone
-from fedforget.report import DASH, Chart
-from fedforget.report_evidence import Measured, judged
-from fedforget.report_plots import shown_bins
+from fedforget.report.charts import Chart
+from fedforget.report.evidence import Measured, judged
+from fedforget.report.numbers import DASH
+from fedforget.report.plots import shown_bins
 
 KEPT = 64
 

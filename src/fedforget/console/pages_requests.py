@@ -19,12 +19,11 @@ from fedforget.console.problems import status_of
 from fedforget.console.rendering import SOON, day, deadline, features, render, tone
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
-from fedforget.data.features import parse_feature
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import OPEN, Ground, RequestState
-from fedforget.requests import ErasureRequest
+from fedforget.requests import ErasureRequest, parse_feature
 
 router = guarded_router(include_in_schema=False)
 Reader = Annotated[Visitor, allow(Permission.SEE_REQUESTS)]

@@ -22,7 +22,7 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import counted, entry
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.local import thread_count
+from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.principal import jacobian, samples_that_fit, spectral_error

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fedforget.data.files import write_text
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.engine import Row, ordered_rows
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.summaries import by_setting, method_name
 from fedforget.experiments.tables import DASH, Entry, Table
-from fedforget.files import write_text
 
 INTRODUCTION = """\
 Every model is judged against three oracles: could it be one more model that never saw the target? Two whose truth

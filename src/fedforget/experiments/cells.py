@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
+from fedforget.data.files import held_lock, writing
 from fedforget.data.locations import CHECKOUT
 from fedforget.errors import InputError
-from fedforget.files import held_lock, writing
 
 Cell = dict[str, Any]
 PROVENANCE = (

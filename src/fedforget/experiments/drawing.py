@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedforget.data.files import write_bytes
 from fedforget.experiments.pages import QUICK
 from fedforget.experiments.tables import Entry
-from fedforget.files import write_bytes
 
 BLUE, RED, BLACK = "#1f4e9c", "#c0392b", "#222222"
 

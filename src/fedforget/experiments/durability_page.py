@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from fedforget.data.files import write_text
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.durability import DURABILITY, FIGURES, beside_retrain, cost_shares, shown_for
 from fedforget.experiments.engine import Row, ordered_rows
 from fedforget.experiments.pages import provenance_of
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
-from fedforget.files import write_text
 from fedforget.methods.fedaf.settings import EFFORTS
 
 INTRODUCTION = f"""\

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import Any
 
 from fedforget.audit.feature_sensitivity import measure_sensitivity
-from fedforget.data.features import Feature, describe_feature
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row
@@ -29,6 +28,7 @@ from fedforget.experiments.summaries import (
     paired_with_retrain,
 )
 from fedforget.experiments.tables import Entry, Table
+from fedforget.requests import Feature, describe_feature
 
 FEATURES: dict[str, tuple[Feature, ...]] = {
     "breast_cancer": ((20,), (27,)),

@@ -33,7 +33,7 @@ from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import evaluate
-from fedforget.federation.local import thread_count
+from fedforget.federation.seam import thread_count
 from fedforget.methods.fedaf.memory_generator import MemoryKind, generate_memory
 
 SETTINGS = {"client": "the client's data alone", "pooled": "all clients' data"}

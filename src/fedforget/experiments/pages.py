@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from fedforget.data.files import write_json, write_text
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.engine import Experiment, Row, ordered_rows
 from fedforget.experiments.tables import Table
-from fedforget.files import write_json, write_text
 from fedforget.methods import METHODS
 
 QUICK = "quick: fewer classes, trials or samples"

@@ -21,7 +21,7 @@ from fedforget.audit.measures import Measures, measure, measure_now_and_later, s
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
-from fedforget.data.features import Feature
+from fedforget.data.files import write_bytes, writing
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
@@ -29,15 +29,15 @@ from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
 from fedforget.federation.guard import Guard
 from fedforget.federation.history import MemoryHistory
-from fedforget.federation.local import LocalFederation, thread_count
+from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import drawn, train
+from fedforget.federation.seam import thread_count
 from fedforget.federation.tasks import Measure
-from fedforget.files import write_bytes, writing
 from fedforget.methods import Forgetting, forget, method_settings
 from fedforget.methods.fedaf.without_data import keep_statistics
 from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
-from fedforget.requests import ErasureRequest, target_mask
+from fedforget.requests import ErasureRequest, Feature, target_mask
 from fedforget.seeds import derive_generator
 
 

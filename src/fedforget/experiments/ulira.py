@@ -41,8 +41,9 @@ from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, counted, entry, notes_of
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.evaluation import predict
-from fedforget.federation.local import LocalFederation, thread_count
+from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
+from fedforget.federation.seam import thread_count
 from fedforget.methods import forget
 from fedforget.models import build_model
 from fedforget.params import State, state_of

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import Federation, TargetSize
+from fedforget.federation.seam import Federation, TargetSize
 from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.params import state_bytes
 from fedforget.requests import ErasureRequest

@@ -1,67 +1,24 @@
-"""The seam, and the embedded federation: every client in this process, one after another."""
+"""The embedded federation: every client in this process, one after another."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedforget.data.backdoor import Backdoor
-from fedforget.data.samples import Dataset, Normalisation, Samples
+from fedforget.data.samples import Dataset, Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.layout import takes_channels_last
+from fedforget.federation.seam import TargetSize, check_something_is_left, thread_count
+from fedforget.federation.starts import Network, network_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.models import check_model
 from fedforget.params import copy_state
 from fedforget.requests import ErasureRequest
-from fedforget.starts import Network, network_of
-
-
-class TargetSize(NamedTuple):
-    """How much of a client's data a request takes, and how much it leaves."""
-
-    target: int
-    retained: int
-
-
-class Federation(Protocol):
-    """Everything an algorithm may ask of a federation."""
-
-    model: nn.Module
-    """The architecture, as a workspace: its weights mean nothing between two calls."""
-    classes: int
-    normalisation: Normalisation
-    device: torch.device
-
-    @property
-    def clients(self) -> Sequence[int]:
-        """The clients' numbers, ascending."""
-        ...
-
-    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
-        """Run `task` on the model `state` at the clients `to` (default: all), and yield one reply from each, in
-        ascending order of the clients. A task that fails at a client raises its error here."""
-        ...
-
-    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
-        """Refuse requests that cannot be served; else the size of the target at each client they name."""
-        ...
-
-
-@contextmanager
-def thread_count(threads: int) -> Iterator[None]:
-    """Run with this many threads: the count changes the order of float sums, hence the bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class LocalFederation:
@@ -147,10 +104,3 @@ class LocalFederation:
             sizes[index] = TargetSize(*self.client(index).sizes(requests))
         others = sum(len(self.client(k).positions(())[1]) for k in self.clients if k not in sizes)
         return check_something_is_left(sizes, others)
-
-
-def check_something_is_left(sizes: dict[int, TargetSize], others: int) -> dict[int, TargetSize]:
-    """`sizes`, unless neither the clients that ask nor the `others` would have a sample left."""
-    if not others and not any(size.retained for size in sizes.values()):
-        raise InputError("The target is all the data there is, so no model would be left; delete the model instead.")
-    return sizes

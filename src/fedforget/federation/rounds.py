@@ -14,7 +14,7 @@ from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
 from fedforget.federation.guard import Guard
 from fedforget.federation.history import History, recorded
-from fedforget.federation.local import Federation
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest

@@ -25,8 +25,9 @@ from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.aggregation import average
 from fedforget.federation.client import Client
-from fedforget.federation.local import Federation, LocalFederation
+from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, participants
+from fedforget.federation.seam import Federation
 from fedforget.federation.sgd import momentum_step
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode

@@ -16,7 +16,7 @@ from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.strategy import Forget
 
-APP = Path(__file__).parent / "app"
+APP = Path(__file__).parent / "app" / "bundle"
 
 __all__ = [
     "APP",

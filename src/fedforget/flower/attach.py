@@ -26,11 +26,11 @@ from fedforget.data.labelled import labelled_samples
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
+from fedforget.federation.starts import network_of
 from fedforget.flower.client_app import LoadClient, client_number, open_store, register
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
-from fedforget.starts import network_of
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
 LOADER_SETTINGS = (

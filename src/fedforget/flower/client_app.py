@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
-from fedforget.federation.local import thread_count
+from fedforget.federation.seam import thread_count
 from fedforget.flower.checks import check_task, outline
 from fedforget.flower.messages import (
     QUERY_TYPE,

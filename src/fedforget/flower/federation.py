@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from fedforget.data.samples import Normalisation
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.local import TargetSize, check_something_is_left
+from fedforget.federation.seam import TargetSize, check_something_is_left
+from fedforget.federation.starts import network_of
 from fedforget.federation.tasks import CheckRequests, Reply, Task, Train, Withdraw
 from fedforget.flower.checks import check_reply, outline
 from fedforget.flower.errors import ClientError, RefusedError
@@ -29,7 +30,6 @@ from fedforget.flower.messages import (
     task_content,
 )
 from fedforget.requests import ErasureRequest
-from fedforget.starts import network_of
 
 log = logging.getLogger(__name__)
 GONE = 5
@@ -39,7 +39,7 @@ SPARE_S = 60.0
 
 
 class FlowerFederation:
-    """The seam (`federation.local.Federation`) over Flower. `model` is the server's own workspace.
+    """The seam (`federation.seam.Federation`) over Flower. `model` is the server's own workspace.
 
     Node ids mean nothing: each node is asked once who it is, and answers with its client's number (the `partition-id`
     of its node config). Replies come in ascending order of the clients, so a sum has the same bits on every engine.

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedforget.data.files import writing
 from fedforget.errors import FedForgetError, InputError
-from fedforget.files import writing
 from fedforget.flower.values import decode, encode
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
-from fedforget.runs import load_model, read_sealed, save_model, write_sealed
+from fedforget.runs.store import load_model, read_sealed, save_model, write_sealed
 
 log = logging.getLogger(__name__)
 VERSION = 1

@@ -21,18 +21,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
-from fedforget.data.features import Feature, check_form
 from fedforget.data.samples import Normalisation
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.starts import network_of
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
-from fedforget.requests import ErasureRequest
-from fedforget.starts import network_of
+from fedforget.requests import ErasureRequest, Feature, check_form
 
 log = logging.getLogger("flwr")
 NOT_LEADING = (

@@ -29,8 +29,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from fedforget.audit.evidence import code_version
+from fedforget.data.files import writing
 from fedforget.errors import InputError
-from fedforget.files import writing
 from fedforget.ledger import triggers
 from fedforget.ledger.archive import LONGEST_ROW, MANIFEST, SCHEMA, Archive, opened
 from fedforget.ledger.book import Ledger, database_url

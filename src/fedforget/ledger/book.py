@@ -15,8 +15,8 @@ from pathlib import Path
 from sqlalchemy import insert
 from sqlalchemy.orm import Session
 
+from fedforget.data.files import writing
 from fedforget.errors import InputError
-from fedforget.files import writing
 from fedforget.ledger import triggers
 from fedforget.ledger.accounts import Accounts
 from fedforget.ledger.chain import BEGINNING

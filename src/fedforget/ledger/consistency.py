@@ -12,8 +12,8 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
-from fedforget.files import sha256_of_file
 from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.clock import to_text

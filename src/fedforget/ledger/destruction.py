@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import select, tuple_, update
 from sqlalchemy.orm import Session
 
-from fedforget.files import sha256_of_file, writing
+from fedforget.data.files import sha256_of_file, writing
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.model_files import sync_folder

@@ -32,11 +32,13 @@ from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
-from fedforget.jobs import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.ledger.executors import Watch
 from fedforget.ledger.federations import Description, describe_run
 from fedforget.ledger.run_folders import read_run
-from fedforget.runs import Run, RunConfig, read_sealed, write_sealed
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.job import Job, Outcome, Reached, drop_failure, raise_failure
+from fedforget.runs.store import read_sealed, write_sealed
 
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger

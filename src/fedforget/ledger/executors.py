@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from fedforget.jobs import Job, Outcome
-from fedforget.serving import Attentive, serve_job
+from fedforget.federation.observed import Attentive
+from fedforget.runs.job import Job, Outcome
+from fedforget.runs.serving import serve_job
 
 
 class Watch(Protocol):

@@ -8,10 +8,10 @@ import time
 from types import TracebackType
 
 from fedforget.errors import FedForgetError
-from fedforget.jobs import NotWanted
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.work import Claim
+from fedforget.runs.job import NotWanted
 
 log = logging.getLogger(__name__)
 TELL_EVERY_S = 0.5

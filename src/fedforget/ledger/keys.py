@@ -19,8 +19,8 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from fedforget.data.files import write_text, writing
 from fedforget.errors import InputError
-from fedforget.files import write_text, writing
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError
 from fedforget.ledger.schema import Key

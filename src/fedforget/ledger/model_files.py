@@ -16,14 +16,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
+from fedforget.data.files import sha256_of_file, write_bytes, writing
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
-from fedforget.files import sha256_of_file, write_bytes, writing
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.schema import Candidate, Version
 from fedforget.ledger.states import VersionState
 from fedforget.params import State
-from fedforget.runs import load_model, model_bytes
+from fedforget.runs.store import load_model, model_bytes
 
 
 class ModelFiles(Core):

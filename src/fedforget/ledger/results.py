@@ -10,8 +10,8 @@ from typing import Any
 
 from fedforget.audit.evidence import read_evidence
 from fedforget.audit.verdict import GONE
+from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
-from fedforget.files import sha256_of_file
 from fedforget.ledger.chain import canonical, sha256_of
 
 ROUNDING = 1e-9

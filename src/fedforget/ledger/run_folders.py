@@ -12,7 +12,7 @@ from torch import Tensor
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
 from fedforget.params import State, first_non_finite
-from fedforget.runs import Run, Trunk
+from fedforget.runs.folder import Run, Trunk
 
 
 def read_run(folder: Path) -> tuple[Run, State, Guard | None]:

@@ -17,7 +17,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
-from fedforget.jobs import Job, NotWanted, Outcome, clear, each_once, prepare
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.clock import Jumps
 from fedforget.ledger.errors import BusyError, LeaseLostError
@@ -29,7 +28,8 @@ from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.workplace import remains, sweep, workplace
 from fedforget.requests import describe_requests
-from fedforget.runs import Run
+from fedforget.runs.folder import Run
+from fedforget.runs.job import Job, NotWanted, Outcome, clear, each_once, prepare
 
 log = logging.getLogger(__name__)
 MOST_JUMP = timedelta(hours=1)

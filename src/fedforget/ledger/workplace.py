@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from fedforget.files import held_lock, writing
-from fedforget.jobs import Job, clear
+from fedforget.data.files import held_lock, writing
 from fedforget.methods import METHODS
+from fedforget.runs.job import Job, clear
 
 LOCK = ".worker"
 KINDS = {"checkpoints": "checkpoint", "history": "history", "oracles": "oracle"}

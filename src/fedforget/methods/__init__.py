@@ -21,8 +21,8 @@ from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
 from fedforget.federation.guard import Guard
 from fedforget.federation.history import History
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.checks import check_targets

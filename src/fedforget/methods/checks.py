@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
-from fedforget.data.features import covers
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.local import Federation
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply
 from fedforget.params import State, first_non_finite
-from fedforget.requests import ErasureRequest
+from fedforget.requests import ErasureRequest, covers
 
 
 def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:

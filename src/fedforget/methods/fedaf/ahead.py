@@ -24,8 +24,8 @@ from torch import Tensor
 
 from fedforget.federation.client import AHEAD, Client
 from fedforget.federation.cost import Meter
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.fedaf.planning import fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.settings import FedAFSettings

@@ -23,9 +23,9 @@ from torch import Tensor
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards, without_return
 from fedforget.federation.cost import Meter
 from fedforget.federation.guard import Guard
-from fedforget.federation.local import TargetSize
 from fedforget.federation.masking import check_masking
 from fedforget.federation.rounds import Schedule, drawn, participants, run_short_round
+from fedforget.federation.seam import TargetSize
 from fedforget.federation.tasks import CountSamples, Reply, Train
 from fedforget.methods.fedaf.features import check_preset, forget_features
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget

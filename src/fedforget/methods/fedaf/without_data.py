@@ -23,12 +23,12 @@ import torch
 from torch import Tensor
 
 from fedforget.data.samples import Normalisation, Samples
-from fedforget.embedding import find_head, last_linear_inputs
 from fedforget.errors import InputError
 from fedforget.federation.client import STATISTICS, Client
+from fedforget.federation.embedding import find_head, last_linear_inputs
 from fedforget.federation.evaluation import FORWARD_COST
-from fedforget.federation.local import Federation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_samples

@@ -1,0 +1,107 @@
+"""`fedforget audit`: what was forgotten, as a table with verdicts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from fedforget.audit.verdict import verdict_line
+from fedforget.cli.targets import (
+    ClassOption,
+    ClientOption,
+    FeatureOption,
+    SamplesOption,
+    TargetOption,
+    WholeOption,
+    read_requests,
+)
+from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
+from fedforget.errors import InputError
+from fedforget.runs.audit import audit_run
+from fedforget.runs.folder import Run
+
+
+def audit(
+    run: FolderArgument,
+    client: ClientOption = None,
+    label: ClassOption = None,
+    samples: SamplesOption = None,
+    feature: FeatureOption = None,
+    whole_client: WholeOption = False,
+    target: TargetOption = None,
+    against: Annotated[str, typer.Option(help="What to judge against: retrain.")] = "retrain",
+    level: Annotated[
+        str, typer.Option(help="How closely to look: alone (no oracle), quick (3 oracles) or full (8 oracles).")
+    ] = "quick",
+    oracles: Annotated[int | None, typer.Option(help="How many models to retrain for comparison.")] = None,
+    attacks: Annotated[
+        str | None,
+        typer.Option(
+            help="Which attacks to make, with commas between: membership, relearning, return, probe (default: all). "
+            "What is left out is missing: the verdict is then an accusation or 'not enough evidence'."
+        ),
+    ] = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Compare every model that forgot with the model before and with retrained ones, judge it, write report.html."""
+    if against != "retrain":
+        raise InputError(f"'{against}' is no reference to audit against; use --against retrain.")
+    chosen = None if attacks is None else [name.strip() for name in attacks.split(",")]
+    requests = read_requests(client, label, samples, feature, whole_client, target)
+    with progress_bars(as_json) as progress:
+        result = audit_run(
+            run, requests or None, level=level, oracles=oracles, attacks=chosen, progress=progress, device=device
+        )
+    if as_json:
+        print(json.dumps(result))
+        return
+    show_audit(result, Run(run).folder / "report.html")
+
+
+def show_audit(result: dict[str, Any], report: Path) -> None:
+    """The audit's table on the terminal."""
+    console = Console(highlight=False)
+    feature = any("sensitivity" in row for row in result["rows"])
+    title = f"Forgetting {result['target']} ({result['target_samples']} samples), in percent: test data;\n" + (
+        "test data without the feature; retained data; S: how sensitive the model is to the feature"
+        if feature
+        else "the target as trained, after one further round, as its true class; retained data"
+    )
+    columns = ("test", "as\ntrained", "+ 1\nround", "as\ntrue", "retained")
+    if feature:
+        columns = ("test", "with-\nout", "retained", "S at\nclient", "S on\nunseen")
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    for column in (*columns, "seconds", "gradients"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in result["rows"]:
+        name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} {row['preset']}"
+        if row["note"]:
+            table.add_row(name, "diverged", *["–"] * 6)
+            continue
+        later, heard = row["after_one_round"]["bd_acc"], row.get("sensitivity", {})
+        figures = [row["test_acc"], row["bd_acc"], later, row["true_acc"], row["retained_acc"]]
+        if feature:
+            figures = [row["test_acc"], heard["unseen_acc_without"], row["retained_acc"]]
+        shown = ["–" if value is None else f"{value:.1f}" for value in figures]
+        if feature:
+            shown += ["–" if heard[name] is None else f"{heard[name]:.4f}" for name in ("target", "unseen")]
+        seconds = "–" if row["seconds"] is None else f"{row['seconds']:.2f}"
+        gradients = "–" if row["gradient_evaluations"] is None else f"{row['gradient_evaluations']:,.0f}"
+        table.add_row(name, *shown, seconds, gradients)
+    console.print(table)
+    for row in result["rows"]:
+        if row.get("verdict") and row["method"] != "before":
+            line = f"{row['method']} ({row['preset']}): {verdict_line(row['verdict'])}"
+            console.print(line, markup=False, soft_wrap=True)
+        for note in [row["note"], *row["notes"]]:
+            if note:
+                console.print(f"{row['method']} ({row['preset']}): {note}", markup=False, soft_wrap=True)
+    console.print(f"Report: {report}", markup=False, soft_wrap=True)

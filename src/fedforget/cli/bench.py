@@ -1,0 +1,50 @@
+"""`fedforget bench`: speed, as ratios in one run, on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from fedforget.cli.reproduce import show_tables
+from fedforget.cli.terminal import DeviceOption, JsonOption, terminal_bars
+from fedforget.experiments.benchmarks.lines import summary
+from fedforget.experiments.benchmarks.measuring import Run
+from fedforget.experiments.benchmarks.parts import PARTS
+from fedforget.experiments.benchmarks.results import Progress as Report
+from fedforget.experiments.benchmarks.results import run_parts
+
+
+def bench(
+    part: Annotated[list[str] | None, typer.Option(help=f"One of {', '.join(PARTS)}; may be repeated.")] = None,
+    device: DeviceOption = "cpu",
+    repeats: Annotated[int, typer.Option(help="How often each thing is timed; the median counts.")] = 3,
+    threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes on noise, to see that it works.")] = False,
+    out: Annotated[Path | None, typer.Option(help="A JSON file that takes the results in, part by part.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure speed as ratios: a request against other methods and one epoch, the sketch against per-sample gradients,
+    and how a request grows with clients, parameters, rows and target."""
+    run = Run(device, quick, repeats, threads)
+    with _progress(as_json) as progress:
+        results = run_parts(part or [], run, out, progress)
+    if as_json:
+        print(json.dumps(results))
+        return
+    show_tables(Console(highlight=False), summary(results))
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Report]:
+    """One bar over the parts."""
+    with terminal_bars(quiet) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total, what: bars.update(task, completed=done, total=total, description=escape(what))

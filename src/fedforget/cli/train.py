@@ -1,0 +1,118 @@
+"""`fedforget train`: a federation from a TOML file, options, or both."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedforget.cli.targets import read_fields, read_target
+from fedforget.cli.terminal import DeviceOption, JsonOption, print_result, progress_bars
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.errors import InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.runs.config import RunConfig, default_trigger
+from fedforget.runs.train import train_run
+
+HISTORY_INTERVAL = 2
+"""What --history keeps: every second round, as FedEraser does, unless the configuration has a `history_interval`."""
+
+
+def train(
+    out: Annotated[Path, typer.Option(help="The run folder to make.")],
+    config: Annotated[Path | None, typer.Option(help="A TOML file with the same settings; options win.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="digits, breast_cancer, mnist, cifar10, celeba, an .npz or a folder.")
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
+    partition: Annotated[str | None, typer.Option(help="iid, dirichlet:ALPHA or shards:PER_CLIENT.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn, resnet18, vit or vit-20m.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Federated rounds.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Local epochs in a round.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="Momentum.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Batch size.")] = None,
+    participation: Annotated[float | None, typer.Option(help="The part of the clients that train in a round.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The one seed every draw comes from.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")
+    ] = None,
+    train_limit: Annotated[int | None, typer.Option(help="Use only the first so many training samples.")] = None,
+    backdoor: Annotated[
+        str | None, typer.Option(help="Poison a target: client=0,class=3[,size=5][,corner=bottom-right][,margin=1].")
+    ] = None,
+    history: Annotated[
+        bool, typer.Option("--history", help="Keep the clients' models of every second round (for federaser).")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a federation into a run folder. An interrupted run goes on with --resume and ends with the same bits."""
+    given = {
+        "dataset": dataset, "clients": clients, "partition": partition, "model": model, "train_limit": train_limit,
+        "schedule": {
+            "rounds": rounds, "epochs": epochs, "lr": lr, "momentum": momentum, "batch_size": batch_size,
+            "participation": participation, "seed": seed, "threads": threads,
+        },
+        "backdoor": backdoor, "history": history,
+    }  # fmt: skip
+    run_config = None if resume else _config(config, given)
+    with progress_bars(as_json) as progress:
+        run = train_run(out, run_config, progress=progress, device=device)
+    last = run.metrics()[-1] if run.metrics() else {}
+    print_result(
+        as_json,
+        {"run": str(out), "rounds": run.rounds_done, **last},
+        [f"Trained {run.rounds_done} rounds into {out}: test accuracy {_percent(last.get('test_acc'))}."],
+    )
+
+
+def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
+    """The TOML file's settings, overruled by the options."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise InputError(f"The configuration {path} cannot be read: {error}.") from None
+    written, poison = values.pop("schedule", {}), values.pop("backdoor", None)
+    if not isinstance(written, dict):
+        raise InputError(f"In {path}, 'schedule' must be a table; write [schedule] and its settings below.")
+    schedule = {**written, **{k: v for k, v in given["schedule"].items() if v is not None}}
+    unknown = set(schedule) - {item.name for item in fields(Schedule)}
+    if unknown:
+        raise InputError(f"In {path}, the schedule has the unknown setting '{min(unknown)}'.")
+    poison = given["backdoor"] or poison
+    if poison is not None and not isinstance(poison, str):
+        raise InputError(f"In {path}, 'backdoor' must be text such as \"client=0,class=3\".")
+    values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor", "history") and v is not None}
+    if given["history"]:
+        values.setdefault("history_interval", HISTORY_INTERVAL)
+    config = RunConfig.from_json({**values, "schedule": schedule})
+    return replace(config, backdoor=_backdoor(poison, config)) if poison else config
+
+
+def _backdoor(text: str, config: RunConfig) -> Backdoor:
+    parts = read_fields(text, "backdoor")
+    data = config.load_dataset()
+    default = default_trigger(data)
+    try:
+        trigger = Trigger(
+            size=int(parts.pop("size", default.size)),
+            corner=parts.pop("corner", default.corner),  # type: ignore[arg-type]
+            margin=int(parts.pop("margin", default.margin)),
+        )
+    except ValueError:
+        raise InputError(f"The size and margin of the backdoor '{text}' must be whole numbers.") from None
+    request = read_target(parts, text)
+    return Backdoor.draw(request, trigger, len(data.classes), config.schedule.seed)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} %"

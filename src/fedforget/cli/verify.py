@@ -1,0 +1,122 @@
+"""`fedforget verify FILE`: is it as it was written? An evidence file with its verdict and its model, or a certificate
+with its signature, its events and its hashes; offline."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedforget.audit.evidence import read_evidence, verify_evidence
+from fedforget.audit.verdict import verdict_line
+from fedforget.cli.service import needs_service
+from fedforget.data.files import sha256_of_file
+from fedforget.errors import InputError
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(help="An evidence file or a certificate.", metavar="FILE")],
+    model: Annotated[Path | None, typer.Option(help="The model it speaks of, if it is not beside the file.")] = None,
+    guard: Annotated[
+        Path | None, typer.Option(help="The guard that the evidence was measured under, if it is not beside the file.")
+    ] = None,
+    key: Annotated[
+        list[Path] | None,
+        typer.Option(help="For a certificate: the public key, or a folder of them (default: this installation's)."),
+    ] = None,
+    evidence: Annotated[Path | None, typer.Option(help="For a certificate: the evidence file it speaks of.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
+    try:
+        if is_certificate(file):
+            if guard is not None:
+                raise InputError(f"{file} is a certificate; --guard is for the evidence that it names.")
+            values, lines = _certificate(file, key or (), evidence, model)
+        elif key or evidence:
+            raise InputError(f"{file} is no certificate; --key and --evidence are for certificates.")
+        else:
+            record = verify_evidence(file, model, guard)
+            values = {"verified": True, "verdict": record["verdict"], "models": record["models"]}
+            lines = _in_words(record)
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        # The file is a stranger's: it may hold anything, with a right checksum too.
+        raise InputError(f"{file} is no evidence file, or it was changed: what it holds makes no sense.") from None
+    except OSError as error:
+        raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    print(json.dumps(values) if as_json else "\n".join(lines))
+
+
+def _in_words(record: Mapping[str, Any]) -> list[str]:
+    subject = record["models"]["subject"]
+    guard = ["The guard is the one that later rounds were held to when they were measured."]
+    return [
+        f"The file is as it was written ({record['created']}, fedforget {record['fedforget']}).",
+        f"The model is the one that was examined ({subject['method']}, {subject['preset']}).",
+        *(guard if subject.get("guard") is not None else []),
+        f"The verdict follows from the readings: {verdict_line(record['verdict'])}",
+    ]
+
+
+HEARD = {"before": "before", "value": "now", "expected": "of an oracle"}
+"""What a certificate says of a feature's sensitivity, in words."""
+
+
+def is_certificate(file: Path) -> bool:
+    """Whether a file wants to be one, right or wrong."""
+    with open(file, "rb") as handle:
+        return re.match(rb'\s*\{\s*"schema":\s*"fedforget/certificate/', handle.read(200)) is not None
+
+
+def _certificate(
+    file: Path, keys: Sequence[Path], evidence: Path | None, model: Path | None
+) -> tuple[dict[str, Any], list[str]]:
+    with needs_service():
+        from fedforget.ledger.book import default_home
+        from fedforget.ledger.certificate import read_keys, verify_certificate
+    own = default_home() / "keys"
+    known = read_keys(keys or ([own] if own.is_dir() else []))
+    if not known:
+        raise InputError("A certificate is checked with the public key of who signed it; name it with --key FILE.")
+    record = verify_certificate(file.read_bytes(), known, str(file))
+    request, before, after = record["request"], record["before"], record["after"]
+    lines = [
+        f"The signature is genuine (key {record['key']}, issued {record['issued']}, fedforget {record['fedforget']}).",
+        f"Its {len(record['trail'])} events are as the ledger wrote them, and tell the same.",
+        f"Asked: {request['describes']} of {request['federation']}, reference {request['subject']}, "
+        f"received {request['received']}.",
+        f"Done: version {before['version']} became version {after['version']}, by {record['method']['name']} "
+        f"({record['method']['preset']}).",
+        f"Verdict: {verdict_line(record['measured']['verdict'])}",
+    ]
+    for name, heard in record["measured"]["verdict"].get("sensitivity", {}).items():
+        told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
+        lines.append(f"The {name}: {told}.")
+    lines += record["measured"]["verdict"].get("notes", [])
+    if "guard" in after:
+        lines.append(f"It holds where later rounds are held to the guard {after['guard']}.")
+    if record["decision"] is not None:
+        lines.append(f"It was held for an officer. {record['decision']['held']}")
+        lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
+    checked = {"evidence": evidence is not None, "model": model is not None}
+    if evidence is not None:
+        read_evidence(evidence)
+        _same(evidence, record["evidence"]["sha256"], "evidence that was signed")
+        lines.append("The evidence is the one that was signed, and its verdict follows from its readings.")
+    if model is not None:
+        _same(model, after["sha256"], "model of this certificate")
+        lines.append("The model is the one that was published.")
+    missing = " and ".join(f"--{name}" for name, done in checked.items() if not done)
+    if missing:
+        lines.append(f"Not compared with files: name them with {missing}.")
+    return {"verified": True, "checked": checked, "certificate": record}, lines
+
+
+def _same(file: Path, sha256: str, what: str) -> None:
+    found = sha256_of_file(file)
+    if found != sha256:
+        raise InputError(f"{file} is not the {what}: its SHA-256 is {found}, not {sha256}.")

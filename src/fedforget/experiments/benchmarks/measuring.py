@@ -1,0 +1,130 @@
+"""How things are measured: in turns, so that a slow moment of the machine meets all of them, and alone, in a process of
+its own, where memory or a first time is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.cells import provenance
+
+Spec = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a benchmark runs. `quick`: tiny sizes on noise, to see that it works; its figures mean nothing."""
+
+    device: str = "cpu"
+    quick: bool = False
+    repeats: int = 3
+    threads: int = os.cpu_count() or 1
+    say: Callable[[str], None] = lambda what: None
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name} is {getattr(self, name)}, but it must be 1 or larger.")
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise InputError(f"Device '{self.device}' cannot be used on this machine; use cpu.") from None
+
+    @property
+    def cuda(self) -> bool:
+        return torch.device(self.device).type == "cuda"
+
+    def circumstances(self) -> dict[str, Any]:
+        """When, from which commit, on what and how it was measured."""
+        return {
+            **provenance(self.device), "device": torch.device(self.device).type, "torch": torch.__version__,
+            "threads": self.threads, "repeats": self.repeats, "quick": self.quick, "load_before": _load(),
+        }  # fmt: skip
+
+
+def _load() -> float | None:
+    """How many processes wanted a core in the last minute: above 0 to begin with, the machine was not quiet."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+@dataclass(frozen=True)
+class Work:
+    """Something to time. What `before` does, each time, is not timed."""
+
+    run: Callable[[], Any]
+    before: Callable[[], object] | None = None
+    times: int = 1
+    """How often in one turn; its median is the turn's time. For what is short beside the others."""
+
+
+def in_turns(
+    works: Mapping[str, Work], repeats: int, device: str, seen: Callable[[str, Any], None] | None = None
+) -> dict[str, list[float]]:
+    """Seconds of each work: all of them once without a clock, then `repeats` times one after another.
+
+    `seen` gets what each timed run returned."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(1 + repeats):
+        for name, work in works.items():
+            taken = []
+            for _ in range(work.times if turn else 1):
+                if work.before is not None:
+                    work.before()
+                _settle(device)
+                start = time.perf_counter()
+                result = work.run()
+                _settle(device)
+                taken.append(time.perf_counter() - start)
+                if turn and seen is not None:
+                    seen(name, result)
+            if turn:
+                times[name].append(statistics.median(taken))
+    return times
+
+
+def _settle(device: str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """The median of the ratios turn by turn: what slows the machine in one turn slows both.
+
+    >>> ratio([2.0, 6.0, 2.0], [1.0, 3.0, 2.0])
+    2.0
+    """
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
+
+
+def alone(job: str, spec: Spec) -> dict[str, Any]:
+    """What `job` of `alone.py` measures in a new process: its first time is a first time, its memory its own."""
+    command = [sys.executable, "-m", "fedforget.experiments.benchmarks.alone", job]
+    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise FedForgetError(f"The benchmark '{job}' failed in its process: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def alone_in_turns(job: str, specs: Sequence[Spec], run: Run) -> list[list[dict[str, Any]]]:
+    """For each spec, what its processes measured, `run.repeats` of them, all specs in turns."""
+    found: list[list[dict[str, Any]]] = [[] for _ in specs]
+    for turn in range(run.repeats):
+        for number, spec in enumerate(specs):
+            run.say(f"turn {turn + 1} of {run.repeats}, case {number + 1} of {len(specs)}")
+            found[number].append(alone(job, spec))
+    return found

@@ -1,0 +1,66 @@
+"""Federations that tell of the work: how far it is, and whether it is still wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from fedforget.federation.seam import Federation, TargetSize
+from fedforget.federation.tasks import Reply, Task, Withdraw
+from fedforget.requests import ErasureRequest
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+class Watched:
+    """A federation that tells how far it is: one step for each reply, save to a withdrawal, which is no work."""
+
+    def __init__(self, federation: Federation, what: str, total: int, progress: Progress, done: int = 0) -> None:
+        self._federation = federation
+        self._what, self._total, self._done, self._progress = what, total, done, progress
+        self.model, self.classes = federation.model, federation.classes
+        self.normalisation, self.device = federation.normalisation, federation.device
+        progress(what, done, total)
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self._federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        return self._federation.check(requests)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        for reply in self._federation.ask(task, state, to):
+            if not isinstance(task, Withdraw):
+                self._done = min(self._done + 1, self._total)
+                self._progress(self._what, self._done, self._total)
+            yield reply
+
+
+class Attentive:
+    """A federation that asks, at every reply, whether the work is still wanted."""
+
+    def __init__(self, federation: Federation, check: Callable[[], None]) -> None:
+        self._federation, self._check = federation, check
+        self.model, self.classes = federation.model, federation.classes
+        self.normalisation, self.device = federation.normalisation, federation.device
+
+    @property
+    def clients(self) -> Sequence[int]:
+        return self._federation.clients
+
+    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
+        self._check()
+        return self._federation.check(requests)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        self._check()
+        for reply in self._federation.ask(task, state, to):
+            self._check()
+            yield reply

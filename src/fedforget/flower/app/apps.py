@@ -1,0 +1,128 @@
+"""Our own federation as a Flower app: the node's side and the server's side that `bundle/pyproject.toml` names.
+
+A node whose config names `data` (an .npz file, a folder of images) holds that file's training samples. Any other takes
+its part of a data set that all of them know, as its partition-id says. The server trains, serves the
+request of the run config, if there is one, and leaves a run folder as `fedforget train` does, with summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedforget.data import Dataset, load_dataset
+from fedforget.data.files import write_json
+from fedforget.data.partition import partition
+from fedforget.errors import InputError
+from fedforget.federation.client import Client
+from fedforget.flower.app.settings import AppSettings
+from fedforget.flower.app.worker import serve_for_worker, telling_worker
+from fedforget.flower.client_app import build_client_app, client_number
+from fedforget.flower.federation import FlowerFederation
+from fedforget.params import digest
+from fedforget.requests import ErasureRequest
+from fedforget.runs.audit import audit_run
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import Run
+from fedforget.runs.forget import forget_run, result_folders
+from fedforget.runs.store import load_model, read_sealed
+from fedforget.runs.train import train_run
+
+
+def load_own_client(context: Context) -> Client:
+    """This node's part of the run's data set, with the run's network."""
+    settings = AppSettings.read(context.run_config)
+    own = context.node_config.get("data")
+    return _client(settings.run, settings.classes, client_number(context), settings.device, str(own) if own else None)
+
+
+@lru_cache(maxsize=8)
+def _client(config: RunConfig, classes: int, number: int, device: str, own: str | None) -> Client:
+    if number >= config.clients:
+        raise InputError(f"This node is client {number}, but the run has clients 0 to {config.clients - 1}.")
+    dataset = _with_classes(config.load_dataset() if own is None else load_dataset(own), classes)
+    samples, held_out = dataset.train, dataset.test
+    if own is None:
+        held_out = config.held_out(dataset)
+        parts = partition(config.partition, samples.labels, config.clients, config.schedule.seed)
+        samples = samples.select(parts[number])
+    if config.backdoor is not None:
+        samples = config.backdoor.poison(number, samples)
+        held_out = config.backdoor.poison_held_out(number, held_out)
+    place = torch.device(device)
+    model = config.build_model(dataset).to(place)
+    return Client(number, samples, model, dataset.normalisation, len(dataset.classes), place, held_out=held_out)
+
+
+def _with_classes(dataset: Dataset, count: int) -> Dataset:
+    """A site need not hold every class."""
+    if not count:
+        return dataset
+    if len(dataset.classes) > count:
+        raise InputError(f"'{dataset.name}' has {len(dataset.classes)} classes, but the run config has {count}.")
+    return replace(dataset, classes=(*dataset.classes, *map(str, range(len(dataset.classes), count))))
+
+
+def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
+    """Train, or go on with the run in the folder `out`; serve the request; what came of it, also as summary.json.
+
+    The model that one method makes becomes the run's own: the next request, in a `flwr run` with the same `out`, starts
+    from it, and the same request again changes nothing. Several methods are compared, and the run stays as it is."""
+    config, out = settings.run, settings.out
+    dataset = _with_classes(config.load_dataset(), settings.classes)
+    federation = FlowerFederation(
+        grid, config.build_model(dataset), len(dataset.classes), dataset.normalisation, clients=config.clients,
+        device=settings.device, timeout_s=settings.timeout_s, join_timeout_s=settings.join_timeout_s,
+    )  # fmt: skip
+    begun = (out / "run.json").exists()
+    if begun and Run(out).config != config:
+        raise InputError(f"Run folder {out} holds another run; choose another out.")
+    if (out / "job.json").exists():
+        return serve_for_worker(out, federation)
+    run = train_run(out, None if begun else config, federation=federation)
+    summary: dict[str, Any] = {"rounds": run.rounds_done, "trained": digest(run.load_model()), "forgotten": {}}
+    if settings.request is not None:
+        requests = [settings.request]
+        summary["target"] = settings.request.describe()
+        for folder in _serve_request(run, settings.request, settings.methods, federation):
+            result = read_sealed(folder / "result.json")
+            model = load_model(folder / "model.safetensors", result["sha256"])
+            summary["forgotten"][f"{result['method']}:{result['preset']}"] = {
+                "digest": digest(model),
+                "folder": folder.relative_to(out).as_posix(),
+                "cost": result["cost"],
+                "notes": result["notes"],
+            }
+        if settings.audit:
+            summary["audit"] = audit_run(out, requests, level=settings.audit_level, federation=federation)["rows"]
+    write_json(out / "summary.json", summary)
+    return summary
+
+
+def _serve_request(
+    run: Run, request: ErasureRequest, methods: Sequence[tuple[str, str]], federation: FlowerFederation
+) -> Iterator[Path]:
+    if request in run.served:
+        yield from (folder for folder in result_folders(run, [request]) if (folder / "model.safetensors").exists())
+        return
+    for method, preset in methods:
+        folder = forget_run(run.folder, [request], method, preset, federation=federation, adopt=len(methods) == 1)
+        assert folder is not None, "nobody else trains this run"
+        yield folder
+
+
+client_app = build_client_app(load_own_client)
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    settings = AppSettings.read(context.run_config)
+    with telling_worker(settings.out):
+        serve(grid, settings)

@@ -1,0 +1,106 @@
+"""The run config of our own Flower app: what `flwr run --run-config` may set."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedforget.audit.examine import Level, check_level
+from fedforget.data.backdoor import Backdoor
+from fedforget.errors import InputError
+from fedforget.federation.rounds import Schedule
+from fedforget.flower.values import fits
+from fedforget.methods import METHODS, check_servable, method_settings
+from fedforget.requests import ErasureRequest, parse_feature
+from fedforget.runs.config import RunConfig, default_trigger
+
+_APP = tomllib.loads((Path(__file__).parent / "bundle" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+DEFAULTS: dict[str, Any] = _APP["config"]
+"""The defaults stand where Flower wants them, and nowhere else."""
+
+
+@dataclass(frozen=True)
+class AppSettings:
+    """A checked run config."""
+
+    run: RunConfig
+    classes: int
+    """How many, for nodes with data of their own, which may not hold every class; 0: those of the data set."""
+    request: ErasureRequest | None
+    methods: tuple[tuple[str, str], ...]
+    """(method, preset), each of which serves the request, all from the same trained model."""
+    audit: bool
+    audit_level: Level | None
+    out: Path
+    device: str
+    timeout_s: float
+    join_timeout_s: float
+
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> AppSettings:
+        """The settings of a run config, or a refusal that names the entry."""
+        for name, value in given.items():
+            if name not in DEFAULTS:
+                raise InputError(f"The run config has the unknown entry '{name}'; it may have {', '.join(DEFAULTS)}.")
+            if not fits(value, type(DEFAULTS[name])):
+                kind = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+                raise InputError(f"Run config '{name}' is {value!r}, but it must be {kind[type(DEFAULTS[name])]}.")
+        values = {**DEFAULTS, **given}
+        schedule = Schedule(
+            values["rounds"], values["epochs"], float(values["lr"]), float(values["momentum"]), values["batch-size"],
+            values["seed"], values["threads"] or os.cpu_count() or 1, participation=float(values["participation"]),
+        )  # fmt: skip
+        run = RunConfig(
+            values["dataset"], values["clients"], values["partition"], values["model"], schedule,
+            train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
+        )  # fmt: skip
+        request = _request(
+            values["request-client"], values["request-class"], values["request-samples"], values["request-feature"]
+        )
+        methods = _methods(values["method"], values["preset"])
+        for method, preset in methods:
+            check_servable(method, method_settings(method, preset)[1], [] if request is None else [request])
+        if values["backdoor"]:
+            run = replace(run, backdoor=_backdoor(run, request))
+        return cls(
+            run, values["classes"], request, methods, values["audit"],
+            check_level(values["audit-level"]) if values["audit-level"] else None,
+            Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
+        )  # fmt: skip
+
+
+def _request(client: int, label: int, samples: str, feature: str) -> ErasureRequest | None:
+    named = {"a class": label >= 0, "single samples": bool(samples), "a feature": bool(feature)}
+    targets = [what for what, is_named in named.items() if is_named]
+    if client < 0:
+        if targets:
+            raise InputError("The run config names a target, but not whose it is; set request-client.")
+        return None
+    if len(targets) > 1:
+        raise InputError(f"The run config names {' and '.join(targets)}; ask for one of them.")
+    if feature:
+        return ErasureRequest.of_feature(client, parse_feature(feature))
+    if not samples:
+        return ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
+    try:
+        return ErasureRequest.of_samples(client, [int(word) for word in samples.replace(",", " ").split()])
+    except ValueError:
+        raise InputError(f"Run config 'request-samples' is {samples!r}, but it must be sample ids.") from None
+
+
+def _methods(names: str, preset: str) -> tuple[tuple[str, str], ...]:
+    chosen = list(METHODS) if names == "all" else [name.strip() for name in names.split(",")]
+    if preset and len(chosen) > 1:
+        raise InputError(f"The run config names the preset '{preset}' for {len(chosen)} methods; leave it out.")
+    return tuple((name, method_settings(name, preset or None)[0]) for name in chosen)
+
+
+def _backdoor(run: RunConfig, request: ErasureRequest | None) -> Backdoor:
+    if request is None:
+        raise InputError("The run config asks for a backdoor, but names no request whose target would carry it.")
+    dataset = run.load_dataset()
+    return Backdoor.draw(request, default_trigger(dataset), len(dataset.classes), run.schedule.seed)

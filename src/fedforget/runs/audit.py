@@ -1,0 +1,237 @@
+"""Audit a run folder: every model that forgot beside the one before and Retrain, examined, judged, and reported.
+
+audit.json                            the table, with the verdicts
+report.html                           the same for people
+oracles/                              retrained models, kept for the next audit
+forgotten/METHOD-.../evidence-LEVEL.json    what the verdict on that model was made from, one file for each level (and
+                                            for each choice of attacks: evidence-quick-return.json)
+
+The first two are of the newest audit; evidence of another level stays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from fedforget.audit.closeness import Look, compare_with_oracles, look_at
+from fedforget.audit.compare import audit_models
+from fedforget.audit.evidence import evidence_record, write_evidence
+from fedforget.audit.examine import (
+    ATTACKS,
+    ORACLES,
+    Case,
+    Examination,
+    check_attacks,
+    check_level,
+    examine,
+    examine_oracles,
+    judge,
+)
+from fedforget.audit.measures import Measures
+from fedforget.audit.oracles import oracle_models
+from fedforget.data import Dataset
+from fedforget.data.files import write_json
+from fedforget.errors import InputError
+from fedforget.federation.guard import Guard
+from fedforget.federation.observed import Progress, silent
+from fedforget.federation.seam import Federation
+from fedforget.params import State, digest
+from fedforget.report.page import write_report
+from fedforget.requests import ErasureRequest, describe_requests, requests_id
+from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.forget import branch_off, results_of
+from fedforget.runs.oracle_cache import FolderOracleCache
+from fedforget.runs.store import guard_file, load_guard, load_model
+
+
+def audit_run(
+    folder: Path,
+    requests: Sequence[ErasureRequest] | None = None,
+    *,
+    level: str | None = None,
+    oracles: int | None = None,
+    attacks: Sequence[str] | None = None,
+    progress: Progress = silent,
+    device: str = "cpu",
+    federation: Federation | None = None,
+) -> dict[str, Any]:
+    """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
+    Before is the model that the newest of these results came from, and its peers are those that came from it too.
+
+    With a `level` (`audit.examine`) every method gets a verdict and an evidence file; `alone` needs no Retrain. What
+    has to be trained for it is kept; an interrupted audit goes on with the rounds it has. `attacks` are the groups of
+    measures to take beside the accuracies (default: all); what is left out is missing, so nothing can be `forgotten`.
+    """
+    chosen_level = None if level is None else check_level(level)
+    chosen_attacks = ATTACKS if attacks is None else check_attacks(attacks)
+    if attacks is not None and chosen_level is None:
+        raise InputError("Attacks are made for a verdict; name the level too: alone, quick or full.")
+    if oracles is not None and (chosen_level in (None, "alone") or oracles < 2):
+        raise InputError(f"{oracles} oracles cannot judge anything; use 2 or more, with the level quick or full.")
+    run = Run(folder)
+    run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
+    asked, chosen = _chosen(run, requests)
+    before = chosen[-1]["before"]
+    trunk = Trunk.from_json(before)
+    dataset = run.config.load_dataset()
+    federation = federation or run.config.build_federation(dataset, device)
+    there = any(r["method"] == "retrain" and r["before"] == before for r in chosen)
+    if not there and chosen_level != "alone":
+        branch_off(run, trunk, federation, asked, "retrain", "default", progress, {})
+        _, chosen = _chosen(run, asked)
+    chosen = [r for r in chosen if r["before"] == before]
+    models = {"before": run.load_trunk(trunk)}
+    guards = {"before": run.load_guard(trunk)}
+    for result in chosen:
+        if "diverged" not in result:
+            models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
+            guards[result["name"]] = load_guard(Path(result["folder"]), result.get("guard"))
+    backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
+    audit = audit_models(
+        federation, dataset, models, chosen, asked, run.config.schedule, progress,
+        served=trunk.served, backdoors=backdoors, guards=guards,
+    )  # fmt: skip
+    audit["run"] = run.config.to_json()
+    if chosen_level is not None:
+        case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
+        count = ORACLES[chosen_level] if oracles is None else oracles
+        _judge_all(run, case, count, dataset, models, guards, chosen, audit, progress)
+    write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
+    for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
+        row.update({item.name: row.get(item.name) for item in fields(Measures)})
+    write_json(run.folder / "audit.json", audit)
+    return audit
+
+
+def _chosen(
+    run: Run, requests: Sequence[ErasureRequest] | None
+) -> tuple[tuple[ErasureRequest, ...], list[dict[str, Any]]]:
+    """(the requests, what served them)."""
+    results = results_of(run)
+    if not results:
+        raise InputError(f"Nothing has been forgotten in {run.folder} yet; run `fedforget forget {run.folder}` first.")
+    asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
+    chosen = [r for r in results if r["id"] == requests_id(asked)]
+    if not chosen:
+        raise InputError(
+            f"No method has forgotten {describe_requests(asked)} in {run.folder} yet; "
+            "run `fedforget forget` for it first."
+        )
+    return asked, chosen
+
+
+def _judge_all(
+    run: Run,
+    case: Case,
+    count: int,
+    dataset: Dataset,
+    models: Mapping[str, State],
+    guards: Mapping[str, Guard | None],
+    results: Sequence[Mapping[str, Any]],
+    audit: dict[str, Any],
+    progress: Progress,
+) -> None:
+    """Give every row its verdict, and every method's folder its evidence."""
+    data = _data_digest(run, dataset)
+    oracles: list[State] = []
+    if count:
+        oracles = oracle_models(
+            case.federation, case.requests, case.schedule, count, data=data, served=case.served,
+            cache=FolderOracleCache(run.folder / "oracles"), retrained=models.get("retrain:default"),
+            progress=progress,
+        )  # fmt: skip
+    examined_oracles = examine_oracles(case, oracles, progress)
+    examined: dict[str, Examination] = {}
+    names = [name for name in models if name != "retrain:default" or not count]
+    for number, name in enumerate(names):
+        progress("examining", number, len(names))
+        examined[name] = examine(case, models[name], oracles, guards[name])
+    progress("examining", len(names), len(names))
+    rows = {_row_name(row): row for row in audit["rows"]}
+    if count:
+        everybody = [*zip(oracles, examined_oracles, strict=True), *((models[n], e) for n, e in examined.items())]
+        looks = _looks(case, dataset, everybody, progress)
+        own = dict(zip(examined, looks[count:], strict=True))
+        for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
+            rows[name] |= figures
+    folders = {result["name"]: result for result in results}
+    for name, examination in examined.items():
+        exact = name != "before" and bool(folders[name].get("exact"))
+        evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles, exact=exact)
+        rows[name]["verdict"] = verdict.to_json()
+        if name == "before":
+            continue
+        result = folders[name]
+        path = Path(result["folder"]) / f"{_evidence_name(case)}.json"
+        record = evidence_record(
+            request={
+                "requests": [request.to_json() for request in case.requests],
+                "served": [request.to_json() for request in case.served],
+                "samples": examination.samples,
+                "ids_fingerprint": f"{examination.fingerprint:012x}",
+            },
+            run={"config": run.config.to_json(), "data": data},
+            models={
+                "subject": {
+                    "method": result["method"],
+                    "preset": result["preset"],
+                    "settings": result["settings"],
+                    "file": "model.safetensors",
+                    "sha256": result["sha256"],
+                    "digest": digest(models[name]),
+                    **_guard_of(result),
+                    **({"exact": True} if exact else {}),
+                },
+                "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]}
+                | _guard_of(result["before"]),
+                "oracles": [digest(state) for state in oracles],
+            },
+            readings=evidence,
+            verdict=verdict,
+            pictures={
+                "subject": examination.pictures,
+                "before": examined["before"].pictures,
+                "oracles": [o.pictures for o in examined_oracles],
+            },
+            level=case.level,
+            notes=(*result.get("notes", ()), *examination.notes),
+        )
+        rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+
+
+def _guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
+    sha256 = result.get("guard")
+    return {} if sha256 is None else {"guard": {"file": guard_file(sha256), "sha256": sha256}}
+
+
+def _evidence_name(case: Case) -> str:
+    """By level, and by the attacks where not all were made: weaker evidence does not replace stronger."""
+    some = () if case.attacks == ATTACKS else case.attacks or ("accuracies",)
+    return "-".join(("evidence", case.level, *some))
+
+
+def _looks(
+    case: Case, dataset: Dataset, examined: Sequence[tuple[State, Examination]], progress: Progress
+) -> list[Look | None]:
+    """Every examined model on the test data."""
+    found: list[Look | None] = []
+    for number, (state, examination) in enumerate(examined):
+        progress("comparing", number, len(examined))
+        found.append(look_at(case.federation, state, dataset.test, *examination.shares, case.schedule.threads))
+    progress("comparing", len(examined), len(examined))
+    return found
+
+
+def _row_name(row: Mapping[str, Any]) -> str:
+    return "before" if row["method"] == "before" else f"{row['method']}:{row['preset']}"
+
+
+def _data_digest(run: Run, dataset: Dataset) -> str:
+    """What the clients hold: the data set's bits, and how they are spread and poisoned."""
+    config = {name: value for name, value in run.config.to_json().items() if name != "schedule"}
+    text = json.dumps({"config": config, "data": dataset.digest()}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,112 @@
+"""What a training run is made of, and the federation that it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedforget.data import Dataset, load_dataset
+from fedforget.data.backdoor import Backdoor, Trigger
+from fedforget.data.partition import partition
+from fedforget.data.samples import Samples
+from fedforget.errors import InputError
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import Schedule
+from fedforget.models import build_model
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a training run is made of. `schedule.seed` is the run's one seed."""
+
+    dataset: str = "digits"
+    clients: int = 4
+    partition: str = "iid"
+    model: str = "cnn"
+    schedule: Schedule = field(default_factory=Schedule)
+    backdoor: Backdoor | None = None
+    train_limit: int | None = None
+    """Use only the first so many training samples."""
+    history_interval: int | None = None
+    """Keep the clients' models of every so-many-th round, for methods that need them. None: keep none."""
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "partition", "model"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"Run setting '{name}' is {getattr(self, name)!r}, but it must be a name.")
+        for name, optional in (("clients", False), ("train_limit", True), ("history_interval", True)):
+            value = getattr(self, name)
+            if not (optional and value is None) and (not isinstance(value, int) or value < 1):
+                raise InputError(f"Run setting '{name}' is {value!r}, but it must be a whole number, 1 or larger.")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "dataset": self.dataset,
+            "clients": self.clients,
+            "partition": self.partition,
+            "model": self.model,
+            "schedule": asdict(self.schedule),
+            "backdoor": None if self.backdoor is None else self.backdoor.to_json(),
+            "train_limit": self.train_limit,
+            "history_interval": self.history_interval,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
+        known = {item.name for item in fields(cls)}
+        unknown = set(values) - known
+        if unknown:
+            raise InputError(
+                f"The configuration has the unknown entry '{min(unknown)}'; it may have {', '.join(sorted(known))}."
+            )
+        backdoor = values.get("backdoor")
+        return cls(
+            **{
+                name: values[name]
+                for name in ("dataset", "clients", "partition", "model", "train_limit", "history_interval")
+                if name in values
+            },
+            schedule=Schedule(**values.get("schedule", {})),
+            backdoor=None if backdoor is None else Backdoor.from_json(backdoor),
+        )
+
+    def load_dataset(self) -> Dataset:
+        dataset = load_dataset(self.dataset)
+        return dataset if self.train_limit is None else dataset.first(self.train_limit)
+
+    def held_out(self, dataset: Dataset) -> Samples:
+        """What nobody trains on, for the audit: training samples that `train_limit` leaves out, as many as there are
+        test samples, since they are most like what is trained on; else the test data itself."""
+        if self.train_limit is None:
+            return dataset.test
+        whole = load_dataset(self.dataset).train
+        left = torch.arange(self.train_limit, min(len(whole), self.train_limit + len(dataset.test)))
+        return whole.select(left) if len(left) == len(dataset.test) else dataset.test
+
+    def build_model(self, dataset: Dataset) -> nn.Module:
+        """The network with its initial weights, both from the seed."""
+        return build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
+
+    def build_federation(self, dataset: Dataset, device: str = "cpu") -> LocalFederation:
+        """The federation this configuration describes, in this process."""
+        parts = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
+        backdoors = () if self.backdoor is None else (self.backdoor,)
+        federation = LocalFederation(
+            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device,
+            held_out=self.held_out(dataset),
+        )  # fmt: skip
+        for backdoor in backdoors:
+            federation.client(backdoor.request.client).check(backdoor.request)
+        return federation
+
+
+def default_trigger(dataset: Dataset) -> Trigger:
+    """The size that leaves a memory: 5x5 on 28x28 images, 4x4 on 32x32 colour images, 2x2 on 8x8 digits."""
+    side = min(dataset.shape[-2:]) if len(dataset.shape) == 3 else 0
+    return Trigger(
+        size=2 if side <= 12 else 5 if dataset.shape[0] == 1 else max(4, side // 8), margin=0 if side <= 12 else 1
+    )

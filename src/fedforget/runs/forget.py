@@ -1,0 +1,227 @@
+"""Forget on a run folder, between two rounds of its training or after them; `audit` goes on from here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.federation.observed import Progress, Watched, silent
+from fedforget.federation.seam import Federation
+from fedforget.methods import METHODS, Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.params import State
+from fedforget.requests import ErasureRequest, describe_requests, requests_id
+from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.store import (
+    FolderCheckpoints,
+    load_guard,
+    load_model,
+    make_folder,
+    read_sealed,
+    save_guard,
+    save_model,
+    write_sealed,
+)
+
+
+def serve_queue(run: Run, federation: Federation, state: State) -> State:
+    """Serve what arrived since the last round. The trunk itself moves: later rounds train without the targets."""
+    for path in run.queued():
+        requests, method, preset, overrides = _queued(path)
+        fresh = tuple(request for request in requests if request not in run.served)
+        if fresh:
+            try:
+                result = forget(
+                    federation, state, fresh, run.config.schedule, method, preset,
+                    served=run.served, history=run.history, guard=run.load_guard(run.trunk), **overrides,
+                )  # fmt: skip
+            except FedForgetError as error:
+                # The request fails, not the run: it leaves the queue, and training can go on without it.
+                if isinstance(error, DivergedError):
+                    _record_divergence(run, fresh, method, preset, error)
+                path.unlink()
+                raise
+            state = result.state
+            _record(run, result, run.trunk)
+            run.save_round(run.rounds_done, state, (*run.served, *fresh), run.keep_guard(result.guard))
+        path.unlink()
+    return state
+
+
+def serve_late(run: Run, federation: Federation, progress: Progress) -> None:
+    """Serve what arrived during the last round: after training, every request branches from the trained model.
+
+    The queue is looked at once more after the lock is free, so nobody who found it taken is left waiting."""
+    while run.queued():
+        with run.training_lock() as alone:
+            if not alone:
+                return
+            for path in run.queued():
+                requests, method, preset, overrides = _queued(path)
+                try:
+                    branch_off(run, run.trunk, federation, requests, method, preset, progress, overrides)
+                finally:
+                    path.unlink()
+
+
+def _queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str, Any]]:
+    """(requests, method, preset, single settings) of a queued file."""
+    try:
+        asked = json.loads(path.read_text())
+        requests = tuple(ErasureRequest.from_json(values) for values in asked["requests"])
+        return requests, asked["method"], asked["preset"], dict(asked["settings"])
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"The queued request {path} is damaged; delete it and ask again.") from None
+
+
+def forget_run(
+    folder: Path,
+    requests: Sequence[ErasureRequest],
+    method: str = "fedaf",
+    preset: str | None = None,
+    *,
+    progress: Progress = silent,
+    device: str = "cpu",
+    federation: Federation | None = None,
+    adopt: bool = False,
+    **overrides: Any,
+) -> Path | None:
+    """Serve requests on a run; the folder of the model that forgot.
+
+    On a finished run every method branches from the same model, the run's own; `adopt` makes the new one the run's own,
+    from which the next request starts. On an unfinished run the request is served before the next round, which trains
+    the model that forgot; if another process is training it right now, the request is queued there (None)."""
+    run = Run(folder)
+    preset, settings = method_settings(method, preset, **overrides)
+    federation = federation or run.config.build_federation(run.config.load_dataset(), device)
+    federation.check(requests)
+    check_servable(method, settings, requests)
+    check_history(method, run.history)
+    gone = [request for request in requests if request in run.served]
+    if gone:
+        raise InputError(f"The model has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
+    if run.finished:
+        branch = branch_off(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides)
+        if adopt:
+            _adopt(run, branch)
+        return branch
+    asked = [request.to_json() for request in requests]
+    values = {"requests": asked, "method": method, "preset": preset, "settings": overrides}
+    run.enqueue(requests_id(requests), values)
+    with run.training_lock() as alone:
+        if not alone:
+            return None
+        if not run.finished:
+            serve_queue(run, federation, run.load_model())
+    if run.finished:
+        serve_late(run, federation, progress)
+    folder = branch_folder(run, requests, method, preset)
+    return folder if (folder / "result.json").exists() else None
+
+
+def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, preset: str) -> Path:
+    return run.folder / "forgotten" / f"{method}-{preset}-{requests_id(requests)}"
+
+
+def _adopt(run: Run, branch: Path) -> None:
+    """Make the model of `branch` the run's own."""
+    result = read_sealed(branch / "result.json")
+    if result["before"] != run.trunk.to_json():
+        raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
+    requests = [ErasureRequest.from_json(values) for values in result["requests"]]
+    model = load_model(branch / "model.safetensors", result["sha256"])
+    guard = load_guard(branch, result.get("guard"))
+    run.save_round(run.rounds_done, model, (*run.served, *requests), run.keep_guard(guard))
+
+
+def branch_off(
+    run: Run,
+    trunk: Trunk,
+    federation: Federation,
+    requests: tuple[ErasureRequest, ...],
+    method: str,
+    preset: str,
+    progress: Progress,
+    overrides: Mapping[str, Any],
+) -> Path:
+    folder = branch_folder(run, requests, method, preset)
+    schedule = run.config.schedule
+    total = schedule.rounds * len(federation.clients) if METHODS[method].resumable else len(federation.clients) + 1
+    watched = Watched(federation, f"{method} ({preset})", total, progress)
+    store = FolderCheckpoints(folder, (method_settings(method, preset, **overrides)[1], trunk.served))
+    try:
+        result = forget(
+            watched, run.load_trunk(trunk), requests, schedule, method, preset,
+            served=trunk.served, checkpoints=store, history=run.history, guard=run.load_guard(trunk), **overrides,
+        )  # fmt: skip
+    except DivergedError as error:
+        _record_divergence(run, requests, method, preset, error)
+        raise
+    _record(run, result, trunk)
+    store.clear()
+    return folder
+
+
+def _record(run: Run, result: Forgetting, before: Trunk) -> None:
+    """Write down a model that forgot, and the one it came from. result.json comes last: a folder without it is not a
+    result."""
+    folder = branch_folder(run, result.requests, result.method, result.preset)
+    make_folder(folder)
+    for old in (folder / "result.json", *folder.glob("guard-*.safetensors")):
+        old.unlink(missing_ok=True)
+    checksum = save_model(folder / "model.safetensors", result.state)
+    values = {
+        "method": result.method,
+        "preset": result.preset,
+        "requests": [request.to_json() for request in result.requests],
+        "target": describe_requests(result.requests),
+        "sha256": checksum,
+        "guard": save_guard(folder, result.guard),
+        "exact": result.exact,
+        "before": before.to_json(),
+        "settings": dict(vars(result.settings)),
+        "cost": result.cost.to_json(),
+        "curves": result.curves,
+        "notes": list(result.notes),
+    }
+    write_sealed(folder / "result.json", values)
+
+
+def _record_divergence(
+    run: Run, requests: Sequence[ErasureRequest], method: str, preset: str, error: DivergedError
+) -> None:
+    """Write down that there is no model, and why."""
+    folder = branch_folder(run, requests, method, preset)
+    make_folder(folder)
+    asked = [request.to_json() for request in requests]
+    values = {
+        "method": method,
+        "preset": preset,
+        "requests": asked,
+        "before": run.trunk.to_json(),
+        "diverged": str(error),
+    }
+    write_sealed(folder / "result.json", values)
+    (folder / "model.safetensors").unlink(missing_ok=True)
+
+
+def results_of(run: Run) -> list[dict[str, Any]]:
+    """Every finished result of the folder, oldest first."""
+    found = []
+    for path in sorted(run.folder.glob("forgotten/*/result.json"), key=lambda p: (p.stat().st_mtime, p)):
+        try:
+            values = read_sealed(path)
+            requests = [ErasureRequest.from_json(v) for v in values["requests"]]
+            Trunk.from_json(values["before"])
+        except (ValueError, KeyError, TypeError):
+            raise InputError(f"{path} is damaged and cannot be read; delete its folder and forget again.") from None
+        name = f"{values['method']}:{values['preset']}"
+        found.append({**values, "id": requests_id(requests), "name": name, "folder": str(path.parent)})
+    return found
+
+
+def result_folders(run: Run, requests: Sequence[ErasureRequest]) -> list[Path]:
+    """The folders of what served these requests, oldest first."""
+    return [Path(result["folder"]) for result in results_of(run) if result["id"] == requests_id(requests)]

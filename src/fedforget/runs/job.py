@@ -1,0 +1,193 @@
+"""One piece of a worker's work, as a run folder: what is to be forgotten, from which model, and what came of it.
+
+    job.json       sealed: the requests, what was served before, the model to begin from, method, settings, audit level
+    run.json state.json    as in any run folder; the run's own model is the ledger's version, where it lies
+    checkpoints/   the version's guard, if it has one
+    forgotten/ audit.json report.html      as `forget_run` and `audit_run` leave them
+    oracles/       kept for the next job of the federation
+    outcome.json   sealed, written last: where the result lies, and what was measured
+    progress.json failure.json     where a job is done elsewhere: how far it is, and why it came to nothing
+
+So a job is served (`serving`) by the same code as a run, in this process or in Flower's server app, and one that was
+interrupted goes on where it was. Nothing here knows of the database."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedforget.data.files import writing
+from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.requests import ErasureRequest
+from fedforget.runs.config import RunConfig
+from fedforget.runs.folder import VERSION, Trunk
+from fedforget.runs.store import guard_file, read_sealed, write_sealed
+
+
+class NotWanted(BaseException):
+    """The work on a job is not wanted any more. No `Exception`: an audit goes on with its next measure after those."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker is to do. The same job is the same folder content, whoever does it."""
+
+    config: RunConfig
+    version: int
+    """The version to begin from."""
+    model: str
+    """Its file."""
+    sha256: str
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...]
+    method: str
+    preset: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    level: str = "quick"
+    history: str | None = None
+    """Where the clients' models of training are kept, if they are."""
+    guard: str | None = None
+    """The file of the version's guard, if it has one."""
+    guard_sha256: str | None = None
+    exact: bool = False
+    """Whether the version never saw what was served before, by the way it was made."""
+
+    def to_json(self) -> dict[str, Any]:
+        lists = {name: [request.to_json() for request in getattr(self, name)] for name in ("requests", "served")}
+        values = {**vars(self), **lists, "config": self.config.to_json()}
+        if self.guard is None:  # as it was before there were guards: what was begun then is the same job
+            del values["guard"], values["guard_sha256"]
+        if not self.exact:  # so too
+            del values["exact"]
+        return values
+
+    @property
+    def id(self) -> str:
+        """Names the job in what is written about it: a folder may be another job's by then."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Job:
+        lists = {name: requests_of(values[name]) for name in ("requests", "served")}
+        return cls(**{**values, **lists, "config": RunConfig.from_json(values["config"])})
+
+    @classmethod
+    def read(cls, folder: Path) -> Job | None:
+        """The job of a folder, None where there is none that can be read."""
+        try:
+            return cls.from_json(read_sealed(folder / "job.json"))
+        except (InputError, ValueError, KeyError, TypeError, OSError):
+            return None
+
+
+def each_once(requests: Iterable[ErasureRequest]) -> tuple[ErasureRequest, ...]:
+    """Each target once: two people may ask for the same."""
+    return tuple(dict.fromkeys(requests))
+
+
+def prepare(folder: Path, job: Job) -> None:
+    """Make `folder` this job's. What an interruption left of the same job stays; of another, only its oracles do."""
+    if Job.read(folder) != job:
+        clear(folder)
+        with writing():
+            folder.mkdir(parents=True, exist_ok=True)
+            if job.history is not None:
+                (folder / "history").symlink_to(job.history)
+            if job.guard is not None and job.guard_sha256 is not None:
+                (folder / "checkpoints").mkdir()
+                (folder / "checkpoints" / guard_file(job.guard_sha256)).symlink_to(job.guard)
+        write_sealed(folder / "run.json", {"version": VERSION, "config": job.config.to_json()})
+        trunk = Trunk(job.model, job.sha256, job.served, job.guard_sha256)
+        write_sealed(folder / "state.json", {"round": job.config.schedule.rounds, **trunk.to_json()})
+        write_sealed(folder / "job.json", job.to_json())
+
+
+def clear(folder: Path) -> None:
+    """Take everything away but the oracles and locks. The note goes first: without it, the rest is nobody's."""
+    (folder / "job.json").unlink(missing_ok=True)
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.name == "oracles" or path.name.startswith("."):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a job; the files are named from its folder."""
+
+    job: str
+    method: str
+    preset: str
+    settings: dict[str, Any]
+    sha256: str
+    model: str
+    evidence: str
+    report: str
+    accuracy_before: float | None
+    accuracy_after: float | None
+    """On all clients' retained data, in percent."""
+    cost: dict[str, Any]
+    guard: str | None = None
+    """The file of what later rounds of the model are held to, if they are."""
+
+    @classmethod
+    def read(cls, folder: Path, job: Job) -> Outcome | None:
+        """What came of this very job; None where it is not done."""
+        values = _read(folder / "outcome.json", job)
+        return None if values is None else cls(**values)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a job is that is done elsewhere."""
+
+    job: str
+    what: str
+    done: int
+    total: int
+    auditing: bool
+
+    def write(self, folder: Path) -> None:
+        write_sealed(folder / "progress.json", vars(self))
+
+    @classmethod
+    def read(cls, folder: Path, job: Job) -> Reached | None:
+        values = _read(folder / "progress.json", job)
+        return None if values is None else cls(**values)
+
+
+def write_failure(folder: Path, job: Job, error: FedForgetError) -> None:
+    final = isinstance(error, InputError | DivergedError)
+    write_sealed(folder / "failure.json", {"job": job.id, "error": str(error), "final": final})
+
+
+def raise_failure(folder: Path, job: Job) -> None:
+    """Raise here what was raised where the job is done."""
+    values = _read(folder / "failure.json", job)
+    if values is not None:
+        raise (InputError if values["final"] else FedForgetError)(values["error"])
+
+
+def drop_failure(folder: Path) -> None:
+    (folder / "failure.json").unlink(missing_ok=True)
+
+
+def _read(path: Path, job: Job) -> dict[str, Any] | None:
+    """What was written about this job; nothing else counts."""
+    try:
+        values = read_sealed(path)
+    except (InputError, ValueError, OSError):
+        return None
+    return values if values.get("job") == job.id else None
+
+
+def requests_of(values: Iterable[dict[str, Any]]) -> tuple[ErasureRequest, ...]:
+    return tuple(ErasureRequest.from_json(item) for item in values)

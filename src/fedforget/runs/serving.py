@@ -1,0 +1,163 @@
+"""Serve a job: forget, and audit, as `fedforget forget` and `fedforget audit` do it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedforget.data.files import write_bytes, writing
+from fedforget.errors import InputError
+from fedforget.federation.cost import Cost
+from fedforget.federation.observed import Progress
+from fedforget.federation.seam import Federation
+from fedforget.requests import ErasureRequest, covers, describe_requests, overlap
+from fedforget.runs.audit import audit_run
+from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.forget import branch_folder, branch_off
+from fedforget.runs.job import Job, Outcome, each_once, requests_of
+from fedforget.runs.store import guard_file, load_guard, load_model, read_sealed, save_guard, write_sealed
+
+NOTHING = ("none", "forgotten before")
+"""The method and preset where there was nothing left to forget."""
+
+
+def serve_job(folder: Path, federation: Federation, progress: Progress, auditing: Callable[[], None]) -> Outcome:
+    """Forget and audit; `auditing` is called in between. A job that is done already is not done again."""
+    job, run = Job.read(folder), Run(folder)
+    if job is None:
+        raise InputError(f"{folder} holds no job of a worker, or it was changed.")
+    done = Outcome.read(folder, job)
+    if done is not None:
+        auditing()
+        return done
+    fresh, known, gone = split(federation, job)
+    result = None
+    if fresh:
+        branch = branch_folder(run, fresh, job.method, job.preset)
+        result = _result_in(branch, run.trunk)
+        if result is None:
+            branch_off(run, run.trunk, federation, fresh, job.method, job.preset, progress, job.settings)
+            result = _result_in(branch, run.trunk)
+    audited = fresh
+    if known or gone:
+        audited = each_once((*fresh, *known))
+        served = [request for request in job.served if request not in known]
+        result = _also_about(run, result, audited, served, _notes(fresh, known, gone), job.exact)
+    assert result is not None, "a job has at least one request"
+    auditing()
+    # Retrain is the first of the oracles: there it would be judged against itself.
+    level = "alone" if result["method"] == "retrain" else job.level
+    audit = audit_run(folder, audited, level=level, progress=progress, federation=federation)
+    rows = {(row["method"], row["preset"]): row for row in audit["rows"]}
+    row, before = rows[result["method"], result["preset"]], rows["before", None]
+    model = branch_folder(run, audited, result["method"], result["preset"]) / "model.safetensors"
+    held_to = result.get("guard")
+    guard = None if held_to is None else model.with_name(guard_file(held_to)).relative_to(folder).as_posix()
+    outcome = Outcome(
+        job.id, result["method"], result["preset"], result["settings"], result["sha256"],
+        model.relative_to(folder).as_posix(), row["evidence"]["file"], "report.html",
+        before["retained_acc"], row["retained_acc"], result["cost"], guard,
+    )  # fmt: skip
+    write_sealed(folder / "outcome.json", vars(outcome))
+    return outcome
+
+
+def split(
+    federation: Federation, job: Job
+) -> tuple[tuple[ErasureRequest, ...], tuple[ErasureRequest, ...], tuple[ErasureRequest, ...]]:
+    """(what is left to forget, the served requests that have the rest, features whose samples are all gone).
+
+    A request whose whole target went before needs no method any more; it is audited with those that took it. Beside
+    other features a feature whose samples went is not: no measure judges features and samples together."""
+
+    def size(requests: Sequence[ErasureRequest]) -> int:
+        return sum(part.target for part in federation.check(requests).values()) if requests else 0
+
+    fresh: list[ErasureRequest] = []
+    known: list[ErasureRequest] = []
+    taken: dict[ErasureRequest, list[ErasureRequest]] = {}
+    for request in job.requests:
+        served = [other for other in job.served if other.client == request.client]
+        takers = [other for other in served if other.kind != "feature"]
+        blank = [other for other in served if other.kind == "feature"]
+        if takers and size((*takers, request)) == size(takers):
+            whole = size((request,))
+            taken[request] = [other for other in takers if size((other, request)) < size((other,)) + whole]
+        elif request.kind == "feature" and covers([other.feature for other in blank], request.feature):
+            known += [other for other in blank if overlap(other.feature, request.feature)]
+        else:
+            fresh.append(request)
+    if any(request.kind == "feature" for request in (*fresh, *known)):
+        return tuple(fresh), each_once(known), tuple(taken)
+    return tuple(fresh), each_once((*known, *(other for takers in taken.values() for other in takers))), ()
+
+
+def _notes(
+    fresh: Sequence[ErasureRequest], known: Sequence[ErasureRequest], gone: Sequence[ErasureRequest]
+) -> list[str]:
+    """What a person should know of a result that is not about what was asked alone."""
+    notes = []
+    if known and fresh:
+        notes.append("The version before had forgotten some of this already; that part is examined again.")
+    elif known:
+        notes.append(
+            "The version before had forgotten all of this already; its model stays as it is, and is examined again."
+        )
+    if gone:
+        notes.append(
+            f"All samples of {describe_requests(gone)} had been withdrawn before, so nothing of it is left to measure; "
+            "the evidence is about the rest."
+        )
+    return notes
+
+
+def _result_in(folder: Path, trunk: Trunk) -> dict[str, Any] | None:
+    """A finished result; one that is not whole, that diverged, or that began elsewhere, counts as not there."""
+    try:
+        result = read_sealed(folder / "result.json")
+        load_model(folder / "model.safetensors", result["sha256"])
+        load_guard(folder, result.get("guard"))
+    except (InputError, ValueError, KeyError, OSError):
+        return None
+    return result if result["before"] == trunk.to_json() else None
+
+
+def _also_about(
+    run: Run,
+    result: Mapping[str, Any] | None,
+    audited: tuple[ErasureRequest, ...],
+    served: Sequence[ErasureRequest],
+    notes: Sequence[str],
+    exact: bool,
+) -> dict[str, Any]:
+    """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
+    nothing was left to forget, the run's own as it is, which is as `exact` as it was."""
+    trunk = run.trunk
+    before = Trunk(trunk.model, trunk.sha256, tuple(served), trunk.guard)
+    if result is None:
+        method, preset = NOTHING
+        result = {
+            "method": method, "preset": preset, "settings": {}, "cost": Cost().to_json(), "curves": {}, "notes": [],
+            "sha256": trunk.sha256, "exact": exact,
+        }  # fmt: skip
+        source = run.folder / trunk.model
+        guard = run.load_guard(trunk)
+    else:
+        asked = requests_of(result["requests"])
+        source = branch_folder(run, asked, result["method"], result["preset"]) / "model.safetensors"
+        guard = load_guard(source.parent, result.get("guard"))
+    values = {
+        **result,
+        "requests": [request.to_json() for request in audited],
+        "target": describe_requests(audited),
+        "before": before.to_json(),
+        "notes": [*dict.fromkeys((*result["notes"], *notes))],
+    }
+    folder = branch_folder(run, audited, values["method"], values["preset"])
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True)
+    write_bytes(folder / "model.safetensors", source.read_bytes())
+    values["guard"] = save_guard(folder, guard)
+    write_sealed(folder / "result.json", values)
+    return values

@@ -1,0 +1,47 @@
+"""What the benchmark computes from times, and that its three ways to the sketch give the same sketch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedforget.experiments.benchmarks.lines import lines
+from fedforget.experiments.benchmarks.measuring import Work, in_turns
+from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld, ways_for
+
+
+def test_works_are_run_in_turns_and_prepared_each_time():
+    seen: list[str] = []
+    works = {
+        "a": Work(lambda: seen.append("a")),
+        "b": Work(lambda: seen.append("b"), before=lambda: seen.append("before b"), times=2),
+    }
+    returned: list[str] = []
+    times = in_turns(works, 2, "cpu", lambda name, result: returned.append(name))
+    assert seen == ["a", "before b", "b", *(["a"] + ["before b", "b"] * 2) * 2]
+    assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2}
+    assert returned == ["a", "b", "b"] * 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "network", ["cnn", *(pytest.param(name, marks=pytest.mark.real) for name in ("resnet10", "resnet10-gn"))]
+)
+def test_every_way_comes_to_the_same_sketch(way: str, network: str):
+    world = RowWorld(network, (3, 16, 16), samples=12, rows=3, batch=4)
+    samples, model, inputs = world.made()
+    if way not in ways_for(model):
+        pytest.skip("Opacus is not installed, or refuses the network")
+    torch.testing.assert_close(
+        WAYS[way](samples, model, inputs, world), WAYS["sketch"](samples, model, inputs, world), rtol=2e-3, atol=2e-3
+    )
+
+
+def test_a_line_is_met_or_not_and_never_met_without_a_figure():
+    points = [
+        {"clients": 10, "request": 1.0, "peak_bytes": 100.0},
+        {"clients": 1000, "request": 1.4, "peak_bytes": 130.0},
+    ]
+    table = lines({"clients": {"run": {"quick": False}, "points": points}})
+    assert [row[1:] for row in table.rows] == [("1.4", "at most 1.5", "yes"), ("1.3", "at most 1.2", "no")]
+    assert not lines({"clients": {"run": {"quick": False}, "points": points[:1]}}).rows
