@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -24,6 +25,7 @@ from fedforget.federation.stacked import (
     train_stacked,
     unstack,
 )
+from fedforget.federation.starts import Network
 from fedforget.federation.tasks import Train
 from fedforget.models import ResNet, VisionTransformer, build_model, fresh_copy, xavier_initialise
 from fedforget.params import State, digest, state_of
@@ -38,7 +40,7 @@ def digits() -> Dataset:
     return load_dataset("digits").first(145, 20)
 
 
-def image_world(model: nn.Module) -> LocalFederation:
+def image_world(model: Network) -> LocalFederation:
     """Clients of 61, 49 and 35 digits: with batches of 16, a lone sample is left over at two of them."""
     return LocalFederation(digits(), list(torch.arange(145).split([61, 49, 35])), model)
 
@@ -76,8 +78,8 @@ class Doubled(nn.Module):
         return self.inner(x.double())
 
 
-def doubled(inner: nn.Module) -> LocalFederation:
-    return image_world(Doubled(xavier_initialise(inner, 0)))
+def doubled(make: Callable[[], nn.Module]) -> LocalFederation:
+    return image_world(lambda: Doubled(make()))
 
 
 def frozen_first() -> nn.Module:
@@ -89,9 +91,9 @@ def frozen_first() -> nn.Module:
 WORLDS = {
     "cnn": lambda: image_world(build_model("cnn", (1, 8, 8), 10, 0)),
     "mlp": lambda: image_world(build_model("mlp", (1, 8, 8), 10, 0)),
-    "batch normalisation": lambda: doubled(ResNet((1, 8, 8), 10, width=4)),
-    "group normalisation": lambda: doubled(ResNet((1, 8, 8), 10, norm="group", width=4)),
-    "attention": lambda: doubled(VisionTransformer((1, 8, 8), 10, dim=8, depth=1, heads=2)),
+    "batch normalisation": lambda: doubled(lambda: ResNet((1, 8, 8), 10, width=4)),
+    "group normalisation": lambda: doubled(lambda: ResNet((1, 8, 8), 10, norm="group", width=4)),
+    "attention": lambda: doubled(lambda: VisionTransformer((1, 8, 8), 10, dim=8, depth=1, heads=2)),
     "points": lambda: point_world(nn.Linear(6, 10), nn.BatchNorm1d(10), nn.ReLU(), nn.Linear(10, 3)),
     "instance normalisation": lambda: point_world(
         nn.Unflatten(1, (2, 3)), nn.InstanceNorm1d(2, affine=True, track_running_stats=True),
