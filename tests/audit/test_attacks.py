@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fedforget.audit import attacks
-from fedforget.audit.attacks import auc, best_threshold, calibrated_attack, rmia, roc, tpr_at_fpr, u_lira
+from fedforget.audit.attacks import auc, rmia, roc, tpr_at_fpr, u_lira
 from fedforget.audit.distributions import Estimate, proportion, proportion_error
 from fedforget.audit.student import student_quantile
 from fedforget.errors import InputError
@@ -123,7 +123,7 @@ def test_no_certainty_from_separated_tied_or_single_scores(members: list[float],
 
 def test_wrong_scores_are_refused():
     good, bad = torch.tensor([0.0, 1.0]), torch.tensor([0.0, math.nan])
-    for attack in (roc, auc, tpr_at_fpr, best_threshold):
+    for attack in (roc, auc, tpr_at_fpr):
         for both in ((bad, good), (good, bad)):
             with pytest.raises(InputError, match="not a finite number"):
                 attack(*both)
@@ -177,80 +177,6 @@ def test_tpr_at_fpr_in_closed_form():
     assert alike[0] is not None
     assert alike[0].chance == pytest.approx(2 / 101)
     assert sum(a.tpr.value for a in alike if a) / 500 == pytest.approx(2 / 101, abs=0.003)
-
-
-# Thresholds
-
-
-@pytest.mark.parametrize("grid", [None, 0.5])
-def test_the_best_threshold_beats_every_other(grid: float | None):
-    members, others = sides(31, 44, 0.9, grid=grid)
-    result = best_threshold(members, others)
-    assert result is not None
-    assert result.threshold is not None
-
-    def advantage(t: float) -> float:
-        return sum(x >= t for x in members.tolist()) / 31 - sum(x >= t for x in others.tolist()) / 44
-
-    best = max(advantage(t) for t in (*members.tolist(), *others.tolist()))
-    assert result.advantage.value == pytest.approx(best)
-    assert advantage(result.threshold) == pytest.approx(best)
-    assert result.accuracy == pytest.approx((1 + best) / 2)
-    assert result.advantage.low < best < result.advantage.high
-    assert result.threshold not in (*members.tolist(), *others.tolist()), "midway between two scores"
-
-
-def test_best_threshold_closed_forms():
-    """Normal scores d apart: advantage 2 Phi(d/2) - 1 at d/2; alike: sqrt(pi/8 (1/m + 1/n)) by choosing the best."""
-    apart = best_threshold(*sides(40_000, 30_000, 1.0))
-    assert apart is not None
-    assert apart.advantage.value == pytest.approx(2 * PHI(0.5) - 1, abs=0.01)
-    assert apart.threshold == pytest.approx(0.5, abs=0.15)
-    alike = [best_threshold(*sides(200, 300, 0.0, seed=seed)) for seed in range(300)]
-    assert alike[0] is not None
-    assert alike[0].chance_advantage == pytest.approx(math.sqrt(math.pi / 8 * (1 / 200 + 1 / 300)))
-    assert sum(a.advantage.value for a in alike if a) / 300 == pytest.approx(alike[0].chance_advantage, rel=0.12)
-
-
-def test_best_threshold_edges():
-    assert best_threshold(NOBODY, torch.ones(2)) is None
-    single = best_threshold(torch.tensor([1.0]), torch.tensor([0.0]))
-    assert single is not None
-    assert (single.threshold, single.accuracy, single.advantage.value) == (0.5, 1.0, 1.0)
-    assert single.advantage.error > 0
-    for members, others in ((torch.ones(4), torch.ones(3)), (torch.zeros(4), torch.ones(3))):
-        useless = best_threshold(members, others)
-        assert useless is not None
-        assert (useless.threshold, useless.accuracy, useless.advantage.value) == (None, 0.5, 0.0)
-    above = math.nextafter(1.0, 2.0)
-    close = best_threshold(*(torch.tensor([score], dtype=torch.float64) for score in (above, 1.0)))
-    assert close is not None
-    assert close.threshold == above
-
-
-def test_a_threshold_calibrated_elsewhere():
-    retained, held_out = torch.tensor([2.0, 3.0, 4.0]), torch.tensor([0.0, 1.0])
-    target = torch.tensor([1.4, 1.5, 9.0, -3.0])
-    result = calibrated_attack(target, retained, held_out)
-    assert result is not None
-    assert result.calibration.threshold == 1.5
-    assert result.calibration.accuracy == 1.0
-    assert result.predicted_member == proportion(2, 4)
-    for empty in ((NOBODY, retained, held_out), (target, NOBODY, held_out), (target, retained, NOBODY)):
-        assert calibrated_attack(*empty) is None
-    assert calibrated_attack(target, held_out, retained) is None, "retained data looks less like members"
-    with pytest.raises(InputError, match="not a finite number"):
-        calibrated_attack(torch.tensor([math.nan]), retained, held_out)
-
-
-def test_the_calibrated_share_in_closed_form():
-    """Members 1 above non-members: Phi(1/2) of what is like members is found, and Phi(-1/2) of what is not."""
-    retained, held_out = sides(40_000, 5_000, 1.0)
-    unseen, seen = sides(20_000, 20_000, -1.0, seed=1)
-    for target, share in ((seen + 1, PHI(0.5)), (unseen + 1, PHI(-0.5))):
-        result = calibrated_attack(target, retained, held_out)
-        assert result is not None
-        assert result.predicted_member.value == pytest.approx(share, abs=0.06)
 
 
 # RMIA

@@ -247,3 +247,14 @@ def test_evidence_that_names_no_model_is_no_proof_of_one(file: Path, models: dic
     with pytest.raises(InputError) as refusal:
         verify_evidence(file)
     assert "\n" not in str(refusal.value)
+
+
+def test_evidence_does_not_send_its_reader_to_another_folder(file: Path):
+    """Even where a model lies there that would do."""
+    inner = file.parent / "inner"
+    inner.mkdir()
+    sha256 = json.loads(file.read_text())["models"]["subject"]["sha256"]
+    for name in ("../model.safetensors", str(file.parent / "model.safetensors")):
+        write_evidence(inner / "evidence.json", record(name, sha256))
+        with pytest.raises(InputError, match=r"what it holds makes no sense\.$"):
+            verify_evidence(inner / "evidence.json")

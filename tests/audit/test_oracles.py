@@ -1,17 +1,15 @@
-"""The oracle ensemble: which models it is made of, alone or stacked."""
+"""The oracle ensemble: which models it is made of."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import small_worlds
 import torch
 from oracle_worlds import CLASS, EARLIER, SCHEDULE, digests, oracles, world
-from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.audit.oracles import oracle_models, oracle_schedule
@@ -19,7 +17,6 @@ from fedforget.data.own import from_arrays
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
-from fedforget.federation.stacked import TrainStacked
 from fedforget.federation.tasks import Train
 from fedforget.federation.training import minibatches
 from fedforget.methods import forget
@@ -68,7 +65,6 @@ def test_oracle_0_is_the_method_retrain_bit_for_bit():
     federation = world()
     retrained = forget(federation, state_of(federation.model), CLASS, SCHEDULE, "retrain").state
     assert digest(oracles(federation, 1)[0]) == digest(retrained)
-    assert digest(oracles(federation, 2, stacked=True)[0]) == digest(retrained)
     assert oracle_schedule(SCHEDULE, 0) == SCHEDULE
 
 
@@ -101,8 +97,7 @@ def test_the_targets_are_excluded_really(served: tuple[ErasureRequest, ...]):
     assert not set(digests(models)) & set(digests(other))
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-def test_what_the_target_holds_does_not_matter(stacked: bool):
+def test_what_the_target_holds_does_not_matter():
     """The targets' features become nonsense, and not a bit of any oracle changes; of what is retained, it does."""
 
     def spoilt(*targets: tuple[int, int]) -> LocalFederation:
@@ -114,48 +109,15 @@ def test_what_the_target_holds_does_not_matter(stacked: bool):
             features[parts[client][labels[parts[client]] == label]] = 1e4
         return LocalFederation(from_arrays(features, labels, features[:9], labels[:9]), parts, clean.model)
 
-    reference = digests(oracles(spoilt(), 3, served=[EARLIER], stacked=stacked))
-    assert digests(oracles(spoilt((0, 1), (1, 2)), 3, served=[EARLIER], stacked=stacked)) == reference
-    assert not set(digests(oracles(spoilt((0, 2)), 3, served=[EARLIER], stacked=stacked))) & set(reference)
+    reference = digests(oracles(spoilt(), 3, served=[EARLIER]))
+    assert digests(oracles(spoilt((0, 1), (1, 2)), 3, served=[EARLIER])) == reference
+    assert not set(digests(oracles(spoilt((0, 2)), 3, served=[EARLIER]))) & set(reference)
 
 
 def test_a_withdrawn_client_is_not_even_asked():
     federation = world()
     oracle_models(federation, [ErasureRequest.of_client(2)], SCHEDULE, 2, data="points")
     assert {reply.client for task, _, reply in federation.log if isinstance(task, Train)} == {0, 1, 3}
-
-
-def test_a_stack_gives_the_same_oracles_up_to_rounding():
-    alone, together = (oracles(world(), 3, stacked=stacked) for stacked in (False, True))
-    for a, b in zip(alone, together, strict=True):
-        assert distance(a, b) < 1e-4
-    federation = world()
-    oracles(federation, 3, stacked=True)
-    tasks = [task for task in federation.trained if isinstance(task, TrainStacked)]
-    assert {task.seeds for task in tasks} == {tuple(oracle_schedule(SCHEDULE, n).seed for n in (1, 2))}
-    assert len(tasks) == SCHEDULE.rounds * 4
-
-
-class Sorting(nn.Module):
-    """Cannot be stacked, and only its forward pass shows it."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x if bool((x.detach().sum() > 0).item()) else -x
-
-
-@pytest.mark.parametrize("odd", [nn.Dropout(0.5), Sorting()], ids=["layers", "forward pass"])
-def test_what_cannot_be_stacked_is_trained_alone(odd: nn.Module, tmp_path: Path):
-    def layers() -> list[nn.Module]:
-        return [nn.Linear(6, 10), odd, nn.Linear(10, 3)]
-
-    alone = oracles(world(*layers()), 3)
-    federation = world(*layers())
-    assert digests(oracles(federation, 3, tmp_path, stacked=True)) == digests(alone)
-    assert all(isinstance(task, Train) for task in federation.trained)
-    assert (TrainStacked in federation.asked) == isinstance(odd, Sorting), "the layers tell before anything is tried"
-    assert len(federation.trained) == 3 * 3 * 4
-    assert digests(oracles(federation, 3, tmp_path, stacked=True)) == digests(alone)
-    assert len(federation.trained) == 3 * 3 * 4, "the cache has them"
 
 
 def test_everything_is_checked_before_any_work():

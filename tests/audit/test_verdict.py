@@ -74,6 +74,16 @@ def test_the_p_values_are_those_of_the_formula():
     assert finding.p_before == pytest.approx(before, abs=1e-12)
 
 
+def test_a_model_without_an_error_of_its_own_is_judged_with_the_oracles():
+    """At 0 % a share has no sampling error; the oracles' own still says how far a model may lie from them."""
+    certain, unsure = (
+        conclude([evidence(1.1, subject=Reading(1.1, error))], with_oracle=True).findings[0] for error in (0.0, 0.2)
+    )
+    assert certain == unsure
+    wider = conclude([evidence(1.1, subject=Reading(1.1, 0.4))], with_oracle=True).findings[0]
+    assert wider.p_remembers > certain.p_remembers
+
+
 ENDS = {"both": [(True, True)] * 7, "one": [(True, False)] * 5 + [(False, True)] * 2}
 """(memory, over) of seven measures."""
 

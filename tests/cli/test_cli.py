@@ -172,7 +172,7 @@ def test_in_words(fedforget: Command, own_copy: Path):
     said = fedforget("forget", own_copy, "--client", "0", "--class", label)
     assert said.code == 0
     assert said.out.startswith(f"Served class {label} of client 0 in ")
-    said = fedforget("audit", own_copy, "--against", "retrain")
+    said = fedforget("audit", own_copy)
     assert said.code == 0
     assert said.err == ""
     assert all(name in said.out for name in ("before", "retrain", "fedaf"))
@@ -574,7 +574,6 @@ def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained:
 
 AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing forgotten": ((), "Nothing has been forgotten in "),
-    "against": (("--against", "hope"), "'hope' is no reference to audit against; use --against retrain."),
     "half a target": (("--client", "0"), "Name the client and one target: "),
     "level": (("--level", "deep"), "Level 'deep' is unknown; choose one of alone, quick, full."),
     "one oracle": (("--oracles", "1"), "1 oracles cannot judge anything; use 2 or more, with the level quick or full."),

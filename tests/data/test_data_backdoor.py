@@ -117,7 +117,9 @@ def test_held_out_samples_of_the_same_kind() -> None:
     assert backdoor.poison_held_out(0, samples) is samples
     assert_equal(backdoor.poison_held_out(2, samples), backdoor.poison(2, samples))
     for request in (ErasureRequest.of_client(2), ErasureRequest.of_samples(2, [5])):
-        held_out = Backdoor(request, trigger, flipped_label=1).poison_held_out(2, samples)
+        backdoor = Backdoor(request, trigger, flipped_label=1)
+        assert backdoor.poison_held_out(0, samples) is samples, "another client's"
+        held_out = backdoor.poison_held_out(2, samples)
         stamped = (held_out.features != samples.features).flatten(1).any(1)
         assert int(stamped.sum()) == len(samples) // 2
         assert set(held_out.labels[stamped].tolist()) == {1}

@@ -13,7 +13,6 @@ from fedforget.data.partition import (
     partition,
     partition_dirichlet,
     partition_iid,
-    partition_lists,
     partition_shards,
 )
 from fedforget.errors import InputError
@@ -77,14 +76,6 @@ def test_a_shard_of_one_class_size_holds_one_class(seed, per_client) -> None:
     labels = torch.arange(240) % 12  # 12 classes of 20 samples, and as many shards
     parts = partition_shards(labels, 12 // per_client, seed, per_client)
     assert all(len(labels[part].unique()) == per_client for part in parts)
-
-
-@given(seeds, st.data())
-def test_lists_are_taken_as_they_are(seed, data) -> None:
-    order = torch.randperm(30, generator=torch.Generator().manual_seed(seed)).tolist()
-    cut = data.draw(st.integers(1, 28))
-    parts = partition_lists(30, [order[:cut], order[cut:29]])
-    assert [part.tolist() for part in parts] == [order[:cut], order[cut:29]]
 
 
 @pytest.mark.parametrize("scheme", ["iid", "dirichlet:0.5", "shards:2"])
@@ -165,26 +156,3 @@ def test_the_text_form_means_the_functions() -> None:
 def test_wrong_schemes_are_refused_in_one_sentence(scheme, clients, sentence) -> None:
     with pytest.raises(InputError, match=sentence):
         partition(scheme, LABELS, clients, 0)
-
-
-@pytest.mark.parametrize(
-    ("lists", "sentence"),
-    [
-        ([], "at least one sample"),
-        ([[0], []], "at least one sample"),
-        ([[0], [10]], "Index 10 is in a client's list, but the data set has samples 0 to 9"),
-        ([[0], [-1]], "Index -1"),
-        ([[0, 1], [2, 1]], "Sample 1 is listed more than once"),
-        ([[3, 3]], "Sample 3 is listed more than once"),
-        ([[0.7], [1]], "whole numbers only"),
-        ([["0"], [1]], "whole numbers only"),
-    ],
-)
-def test_wrong_lists_are_refused_in_one_sentence(lists, sentence) -> None:
-    with pytest.raises(InputError, match=sentence):
-        partition_lists(10, lists)
-
-
-def test_lists_may_be_arrays_and_tensors() -> None:
-    parts = partition_lists(10, [np.array([4, 2]), torch.tensor([0, 9])])
-    assert [part.tolist() for part in parts] == [[4, 2], [0, 9]]

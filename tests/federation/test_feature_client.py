@@ -9,7 +9,6 @@ from small_worlds import SCHEDULE, SIZES, Tapped, federation, network
 from fedforget.data.own import from_arrays
 from fedforget.errors import InputError
 from fedforget.federation.rounds import train
-from fedforget.federation.stacked import stack, train_stacked, unstack
 from fedforget.federation.tasks import CheckRequests, Withdraw
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
@@ -68,9 +67,6 @@ def test_training_without_a_feature_is_training_of_who_never_had_it():
     start = state_of(world.model)
     expected = train(never, start, SCHEDULE)
     assert digest(train(world, start, SCHEDULE, exclude=requests)) == digest(expected)
-    stacked = train_stacked(world, stack([start]), SCHEDULE, [SCHEDULE.seed], exclude=requests)
-    (alone,) = unstack(stacked)
-    assert all(torch.allclose(alone[name], expected[name], atol=1e-5) for name in expected)
 
 
 def test_a_feature_that_is_not_there_is_refused():

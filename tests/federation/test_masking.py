@@ -30,11 +30,15 @@ from fedforget.federation.masking import (
     masked,
     new_key,
     public_key,
-    rounding,
     unmasked_sum,
 )
 
 RING = 2**64
+
+
+def rounding(clients: int) -> float:
+    """How far the sum may be off: each client rounds by half a step at most."""
+    return clients * 2.0 ** -(fraction_bits(clients) + 1)
 
 
 def keys(clients: int) -> tuple[dict[int, bytes], dict[int, bytes]]:
@@ -165,6 +169,14 @@ def test_parts_of_all_but_one_client_say_nothing_of_their_sum():
     rest = (parts[0] + parts[1] + parts[2]).double().flatten()
     plain = sum(x for x in list(data.values())[:3]).flatten()
     assert abs(np.corrcoef(rest.numpy(), plain.numpy())[0, 1]) < 5 / 2000**0.5
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_sum_beyond_either_end_is_of_masks_that_did_not_cancel(sign: int):
+    end = sign * 2**SUM_BITS
+    assert unmasked_sum([torch.tensor([[0, end]])], 4, torch.float64)[0, 1] == sign * 2.0**RANGE_BITS * 4
+    with pytest.raises(FedForgetError, match="masks did not cancel"):
+        unmasked_sum([torch.tensor([[0, end + sign]])], 4, torch.float64)
 
 
 def test_keys_are_new_every_time_and_masks_repeat_nowhere():

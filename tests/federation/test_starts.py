@@ -182,7 +182,7 @@ def test_from_given_weights_everything_that_starts_afresh_starts():
             world.log.clear()
             forget(world, state_of(Layered()), REQUEST, replace(SCHEDULE, rounds=1), method)
             assert digest(world.log[0][1]) == digest(pretrained)
-    oracles = oracle_models(world, [REQUEST], replace(SCHEDULE, rounds=1), 2, data="", stacked=False)
+    oracles = oracle_models(world, [REQUEST], replace(SCHEDULE, rounds=1), 2, data="")
     starts = [digest(state) for task, state, _ in world.log if getattr(task, "round", None) == 0]
     assert set(starts) == {digest(pretrained)}
     assert digest(oracles[0]) != digest(oracles[1]), "the order of the batches is their own"
@@ -361,7 +361,7 @@ class Poisoned:
         schedule = Schedule(rounds=30, lr=0.1, batch_size=16, decay=0.1, seed=seed, threads=1)
         self.before = train(self.world, state_of(fresh_copy(self.world.model, seed)), schedule)
         count = ORACLES["quick"] + 1
-        trained_afresh = oracle_models(self.world, [self.target], schedule, count, data="", stacked=False)
+        trained_afresh = oracle_models(self.world, [self.target], schedule, count, data="")
         self.retrained, *self.oracles = trained_afresh
         self.case = Case(self.world, (self.target,), schedule, "quick")
 

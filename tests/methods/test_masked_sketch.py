@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.masking import rounding
+from fedforget.federation.masking import fraction_bits
 from fedforget.federation.rounds import train
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods import Forgetting, forget
@@ -95,7 +95,9 @@ def test_the_merged_sketch_is_the_sum_of_everybodys():
     got = merged(world)
     assert (got.dtype, tuple(got.shape)) == (torch.float32, (ROWS, weight_count(world.model)))
     assert float(exact.abs().max()) > 0.1
-    assert float((got.double() - exact).abs().max()) <= rounding(4) + 2**-24 * float(exact.abs().max())
+    assert float((got.double() - exact).abs().max()) <= 4 * 2.0 ** -(fraction_bits(4) + 1) + 2**-24 * float(
+        exact.abs().max()
+    )
     (counted,) = {int(state[f"{SKETCH_KEY}.count"]) for task, state, _ in world.log if isinstance(task, Forget)}
     assert counted == world.check([CLASS])[0].retained + sum(SIZES[1:])
 
@@ -283,7 +285,9 @@ def test_a_whole_client_of_four_gets_the_sum_of_the_others():
     serve(world, before, ErasureRequest.of_client(0), sketch_scope="auto")
     assert [reply.client for reply in world.replies(BuildMaskedSketch)] == [1, 2, 3]
     exact = sum(rows.double() for rows in plain_sketches(world, before, ErasureRequest.of_client(0)).values())
-    assert float((merged(world).double() - exact).abs().max()) <= rounding(3) + 2**-24 * float(exact.abs().max())
+    assert float((merged(world).double() - exact).abs().max()) <= 3 * 2.0 ** -(fraction_bits(3) + 1) + 2**-24 * float(
+        exact.abs().max()
+    )
 
 
 def test_a_client_with_nothing_left_is_passed_over():

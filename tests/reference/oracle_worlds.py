@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from fedforget.audit.oracles import oracle_models
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
-from fedforget.federation.stacked import TrainStacked
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.models import xavier_initialise
 from fedforget.params import State, digest
@@ -31,21 +30,15 @@ class World(small_worlds.Tapped):
     away: int | None = None
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
-        self.asked.add(type(task))
         for reply in super().ask(task, state, to):
-            if isinstance(task, Train | TrainStacked) and len(self.trained) == self.cut_after:
+            if isinstance(task, Train) and len(self.trained) == self.cut_after:
                 raise KeyboardInterrupt
             if not isinstance(task, Train) or reply.client != self.away:
                 yield reply
 
     @property
-    def asked(self) -> set[type[Task]]:
-        """The kinds of tasks, also of those that failed."""
-        return self.__dict__.setdefault("_asked", set())
-
-    @property
     def trained(self) -> list[Task]:
-        return [task for task, _, _ in self.log if isinstance(task, Train | TrainStacked)]
+        return [task for task, _, _ in self.log if isinstance(task, Train)]
 
 
 def world(*layers: nn.Module) -> World:

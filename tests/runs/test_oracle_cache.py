@@ -23,31 +23,26 @@ from fedforget.requests import ErasureRequest
 from fedforget.runs.store import write_sealed
 
 
-@pytest.mark.parametrize("stacked", [False, True])
-def test_nothing_is_trained_twice(tmp_path: Path, stacked: bool):
+def test_nothing_is_trained_twice(tmp_path: Path):
     federation = world()
-    first = oracles(federation, 3, tmp_path, stacked=stacked)
+    first = oracles(federation, 3, tmp_path)
     once = len(federation.trained)
-    again = oracles(federation, 3, tmp_path, stacked=stacked)
+    again = oracles(federation, 3, tmp_path)
     assert len(federation.trained) == once
     assert digests(again) == digests(first)
     assert [list(state) for state in again] == [list(federation.model.state_dict())] * 3, "in the model's own order"
-    more = oracles(federation, 4, tmp_path, stacked=stacked)
-    assert len(federation.trained) == once + SCHEDULE.rounds * 4, "one more, alone"
+    more = oracles(federation, 4, tmp_path)
+    assert len(federation.trained) == once + SCHEDULE.rounds * 4, "one more"
     assert digests(more[:3]) == digests(first)
     assert {path.name.partition(".")[2] for path in tmp_path.iterdir()} == {"json", "safetensors"}
     assert len(list(tmp_path.iterdir())) == 8
 
 
-def test_a_model_from_a_stack_does_not_stand_for_one_that_was_trained_alone(tmp_path: Path):
-    federation = world()
-    oracles(federation, 3, tmp_path, stacked=True)
-    federation.log.clear()
-    assert digests(oracles(federation, 3, tmp_path)) == digests(oracles(world(), 3))
-    assert len(federation.trained) == 2 * 3 * 4
-    federation.log.clear()
-    oracles(federation, 3, tmp_path, stacked=True)
-    assert not federation.trained
+def test_the_keys_of_older_caches_stay_as_they_were():
+    """Nothing that a user has in a cache is trained again, but for what an older version trained as a stack."""
+    older = "c3e60a43c39470f114b4a23b695bb5eafc65aa2eb0d0a22a3524e2d9a0d0a8f5"
+    schedule = Schedule(rounds=3, lr=0.05, batch_size=8, seed=7, threads=1)
+    assert oracle_key(oracle_ingredients({"data": "points"}, schedule)) == older
 
 
 def test_a_caller_that_has_the_retrained_model_hands_it_over():
@@ -127,11 +122,10 @@ def test_the_key_changes_with_every_number_of_the_schedule(monkeypatch: pytest.M
         for name, value in asdict(SCHEDULE).items()
     ]
     ways = [oracle_ingredients(shared, schedule) for schedule in schedules]
-    ways += [oracle_ingredients(shared, SCHEDULE, stacked=True)]
     ways += [{**ways[0], "device": "cuda"}]
     monkeypatch.setattr("fedforget.__version__", "99.0")
     ways += [oracle_ingredients(shared_ingredients(world(), [CLASS, EARLIER], SCHEDULE, "points"), SCHEDULE)]
-    assert len({oracle_key(way) for way in ways}) == len(ways) == 2 + 9 + 3
+    assert len({oracle_key(way) for way in ways}) == len(ways) == 2 + 9 + 2
     turned = oracle_ingredients({**shared_ingredients(world(), [EARLIER, CLASS, CLASS], SCHEDULE, "points")}, SCHEDULE)
     assert oracle_key(turned) == oracle_key(ways[-1]), "their order and repetition change no bit"
 
@@ -204,20 +198,19 @@ def test_an_entry_of_another_key_is_not_trusted(two: tuple[Path, list[str]], tmp
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("stacked", [False, True])
 @pytest.mark.parametrize("cut", [2, 5, 13, 19])
-def test_interrupted_in_the_middle_it_goes_on_with_the_rounds_done(tmp_path: Path, cut: int, stacked: bool):
-    """12 replies are one oracle, or one stack of them."""
+def test_interrupted_in_the_middle_it_goes_on_with_the_rounds_done(tmp_path: Path, cut: int):
+    """12 replies are one oracle."""
     whole = world()
-    expected = digests(oracles(whole, 3, stacked=stacked))
+    expected = digests(oracles(whole, 3))
     federation = world()
     federation.cut_after = cut
     with pytest.raises(KeyboardInterrupt):
-        oracles(federation, 3, tmp_path, stacked=stacked)
+        oracles(federation, 3, tmp_path)
     federation.cut_after = None
     federation.log.clear()
     seen: list[tuple[str, int, int]] = []
-    again = oracles(federation, 3, tmp_path, stacked=stacked, progress=lambda *told: seen.append(told))
+    again = oracles(federation, 3, tmp_path, progress=lambda *told: seen.append(told))
     assert digests(again) == expected
     # The round that was cut off was begun with a reply that did not count: at most its 4 replies are repeated.
     assert len(federation.trained) == len(whole.trained) - (cut - 1) // 4 * 4
@@ -242,25 +235,13 @@ def test_a_damaged_round_is_not_gone_on_with(
     assert len(federation.trained) == (4 if damage is None else 12)
 
 
-@pytest.mark.parametrize("change", [{"data": "others"}, {"served": [EARLIER]}, {"stacked": True}])
+@pytest.mark.parametrize("change", [{"data": "others"}, {"served": [EARLIER]}])
 def test_rounds_of_another_oracle_are_not_gone_on_with(half: Path, tmp_path: Path, change: dict[str, Any]):
     folder = tmp_path / "copy"
     shutil.copytree(half, folder)
-    count = 3 if "stacked" in change else 1
     with_rounds, without = world(), world()
-    models = oracles(with_rounds, count, folder, **change)
-    assert digests(models) == digests(oracles(without, count, **change))
-    # Oracle 0 is trained alone also beside a stack: there, its two rounds are its own.
-    assert len(without.trained) - len(with_rounds.trained) == (8 if "stacked" in change else 0)
-
-
-def test_rounds_of_a_stack_with_other_companions_are_not_gone_on_with(tmp_path: Path):
-    federation = world()
-    federation.cut_after = 9
-    with pytest.raises(KeyboardInterrupt):
-        oracles(federation, 3, tmp_path, stacked=True)
-    assert len(list(tmp_path.glob("*.unfinished.json"))) == 1
-    assert digests(oracles(world(), 4, tmp_path, stacked=True)) == digests(oracles(world(), 4, stacked=True))
+    assert digests(oracles(with_rounds, 1, folder, **change)) == digests(oracles(without, 1, **change))
+    assert len(without.trained) == len(with_rounds.trained)
 
 
 def test_an_oracle_that_a_client_missed_is_not_kept(tmp_path: Path):

@@ -86,64 +86,6 @@ def tpr_at_fpr(members: Tensor, non_members: Tensor, fpr: float = 0.01) -> TprAt
     return TprAtFpr(found, float((non_members > below).double().mean()), chance)
 
 
-class ThresholdAttack(NamedTuple):
-    """`advantage` = TPR - FPR and `accuracy` = (1 + advantage) / 2 of the rule "member if score >= threshold".
-    `chance_advantage`: what the best of all thresholds shows on average where members and non-members do not differ.
-    `threshold` is None where no threshold does better than chance."""
-
-    threshold: float | None
-    accuracy: float
-    advantage: Estimate
-    chance_advantage: float
-
-
-def best_threshold(members: Tensor, non_members: Tensor) -> ThresholdAttack | None:
-    """The threshold with the largest advantage max_t TPR(t) - FPR(t) (Yeom et al. 2018, arXiv 1709.01604), midway
-    between two scores; None where a side is empty. The sides weigh the same whatever their sizes.
-
-    Chosen and judged on the same scores, the advantage is Smirnov's one-sided statistic, never below 0, and about
-    sqrt(pi/8) sqrt(1/m + 1/n) on average where there is no difference. Its interval holds the threshold fixed."""
-    members, non_members = _two_sides(members, non_members)
-    m, n = len(members), len(non_members)
-    if not m or not n:
-        return None
-    curve = roc(members, non_members)
-    best = int((curve.tpr - curve.fpr).argmax())
-    tpr, fpr = float(curve.tpr[best]), float(curve.fpr[best])
-    error = math.hypot(proportion_error(tpr * m, m), proportion_error(fpr * n, n))
-    half = NORMAL_QUANTILE * error
-    gain = Estimate(tpr - fpr, error, max(-1.0, tpr - fpr - half), min(1.0, tpr - fpr + half))
-    threshold = None
-    if tpr > fpr:
-        lowest_inside, highest_outside = float(curve.thresholds[best]), float(curve.thresholds[best + 1])
-        threshold = highest_outside + (lowest_inside - highest_outside) / 2
-        threshold = threshold if threshold > highest_outside else lowest_inside  # neighbouring floats
-    return ThresholdAttack(threshold, (1 + tpr - fpr) / 2, gain, math.sqrt(math.pi / 8 * (1 / m + 1 / n)))
-
-
-class CalibratedAttack(NamedTuple):
-    """`predicted_member`: the share of the target taken for members (MIA-efficacy is 1 minus it); `calibration`: how
-    well the same threshold tells retained from held-out data, which bounds what the share can mean."""
-
-    predicted_member: Estimate
-    calibration: ThresholdAttack
-
-
-def calibrated_attack(target: Tensor, retained: Tensor, held_out: Tensor) -> CalibratedAttack | None:
-    """Population membership inference: a threshold is fitted to tell retained data (members) from held-out data
-    (non-members), and the share of the target at or above it is reported with Wilson's interval.
-
-    MIA-efficacy of the SalUn family (Fan et al. 2024, arXiv 2310.12508) with a threshold in place of their support
-    vector machine, which on one score is a threshold too. Compare with Retrain on the same data, not with 0: what was
-    never seen may look like a member. None where a set is empty or no threshold tells retained from held-out data."""
-    target = finite(target, 1, "target's scores")
-    calibration = best_threshold(retained, held_out)
-    if not len(target) or calibration is None or calibration.threshold is None:
-        return None
-    share = proportion(int((target >= calibration.threshold).sum()), len(target))
-    return CalibratedAttack(share, calibration)
-
-
 def rmia(
     target: Tensor,
     target_reference: Tensor,

@@ -1,5 +1,5 @@
-"""Retrained models over several seeds; every measure is judged against their spread. Trained together where the
-hardware gains from it (stacked models, torch.func), cached by content, never trained twice.
+"""Retrained models over several seeds; every measure is judged against their spread. Cached by content, never
+trained twice.
 
 One retrained model is one draw. Whether a model that forgot is like a retrained one can only be said against how much
 retrained ones differ from each other: by their initial weights, and by the order of their batches."""
@@ -10,7 +10,6 @@ import hashlib
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -20,15 +19,6 @@ from torch import Tensor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule, drawn, train
 from fedforget.federation.seam import Federation, TargetSize
-from fedforget.federation.stacked import (
-    CannotStackError,
-    TrainStacked,
-    can_stack,
-    gains_from_stacking,
-    stack,
-    train_stacked,
-    unstack,
-)
 from fedforget.federation.tasks import CountSamples, Reply, Task
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, copy_state, digest
@@ -41,10 +31,6 @@ Progress = Callable[[str, int, int], None]
 
 def _silent(what: str, done: int, total: int) -> None:
     pass
-
-
-MOST_STACKED = 16
-"""So many models are trained together at most: a stack holds all their activations at once."""
 
 
 class OracleCache(Protocol):
@@ -89,41 +75,26 @@ def oracle_models(
     served: Sequence[ErasureRequest] = (),
     cache: OracleCache | None = None,
     retrained: Mapping[str, Tensor] | None = None,
-    stacked: bool | None = None,
     progress: Progress = _silent,
 ) -> list[State]:
     """The first `count` oracles: models of federations that never had the targets of `requests` and `served`.
 
     `data` names what the clients hold (data set, partition, backdoors), for the cache. `retrained` is oracle 0, where
-    the caller has trained it already. `stacked` trains the others together, if the network lets it; None decides by the
-    hardware. Oracle 0 is always trained alone: it must be the method's own bits. What the cache has of a model that was
-    trained alone serves in both ways, what it has of a stack only where a stack is meant.
+    the caller has trained it already.
 
     Interrupted, the same call goes on with the rounds that are done and ends with the same bits."""
     if count < 1:
         raise InputError(f"The number of oracles is {count}, but it must be 1 or larger.")
     exclude = (*served, *requests)
     federation.check(exclude)
-    # Each model of a stack would have to train with clients of its own where a round draws some of them.
-    possible = can_stack(federation.model) and schedule.participation == 1.0
-    stacked = possible and (gains_from_stacking(federation) if stacked is None else stacked)
     ensemble = _Ensemble(federation, exclude, schedule, count, data, cache)
     if retrained is not None:
         ensemble.models[0] = ensemble.taken(retrained)
-    ensemble.find(stacked=False)
-    if stacked:
-        ensemble.find(stacked=True)
+    ensemble.find()
     replies = len(drawn(federation.clients, schedule.train_task(0, exclude)))
     attended = _Attended(federation, replies, len(ensemble.lacking) * schedule.rounds, progress)
-    if stacked:
-        together = [number for number in ensemble.lacking if number > 0]
-        # What cannot be told from the layers shows in the first step; one after another it can still be trained.
-        with suppress(CannotStackError):
-            while len(together) > 1:
-                ensemble.train(attended, together[:MOST_STACKED], stacked=True)
-                del together[:MOST_STACKED]
     for number in ensemble.lacking:
-        ensemble.train(attended, [number], stacked=False)
+        ensemble.train(attended, number)
     return [ensemble.models[number] for number in range(count)]
 
 
@@ -156,10 +127,10 @@ def shared_ingredients(
     }
 
 
-def oracle_ingredients(shared: Mapping[str, Any], schedule: Schedule, stacked: bool = False) -> dict[str, Any]:
-    """Everything that decides the bits of the oracle with this schedule. Models of one stack, and stacks of different
-    sizes, agree up to rounding alone, so that a model was made in one is part of what it is."""
-    return {**shared, "schedule": asdict(schedule), "training": "stacked" if stacked else "alone"}
+def oracle_ingredients(shared: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
+    """Everything that decides the bits of the oracle with this schedule. Older versions could train several oracles as
+    one stack, with other roundings; `training` keeps those apart, and the keys of all others as they were."""
+    return {**shared, "schedule": asdict(schedule), "training": "alone"}
 
 
 def oracle_key(ingredients: Mapping[str, Any]) -> str:
@@ -189,50 +160,39 @@ class _Ensemble:
     def lacking(self) -> list[int]:
         return [number for number in range(len(self._schedules)) if number not in self.models]
 
-    def _ingredients(self, number: int, stacked: bool) -> dict[str, Any]:
-        return oracle_ingredients(self._shared, self._schedules[number], stacked)
+    def _ingredients(self, number: int) -> dict[str, Any]:
+        return oracle_ingredients(self._shared, self._schedules[number])
 
     def taken(self, state: Mapping[str, Tensor]) -> State:
         """A state from a file, as training leaves it: a file does not keep the order, and flattening depends on it."""
         return copy_state({name: state[name] for name in self._model.state_dict()}, self._device)
 
-    def find(self, stacked: bool) -> None:
+    def find(self) -> None:
         """Take what the cache has."""
         for number in self.lacking:
-            kept = None if self._cache is None else self._cache.load(oracle_key(self._ingredients(number, stacked)))
+            kept = None if self._cache is None else self._cache.load(oracle_key(self._ingredients(number)))
             if kept is not None:
                 self.models[number] = self.taken(kept)
 
-    def train(self, federation: _Attended, numbers: Sequence[int], stacked: bool) -> None:
-        """Train these oracles, one alone or several as a stack, from where an interruption left them. Rounds of a stack
-        are kept under all its seeds: with other companions a model would go on with other bits."""
-        schedules = [self._schedules[number] for number in numbers]
-        seeds = [schedule.seed for schedule in schedules]
-        key = oracle_key({**self._ingredients(numbers[0], stacked), "seeds": seeds})
+    def train(self, federation: _Attended, number: int) -> None:
+        """Train this oracle, from where an interruption left it."""
+        schedule, ingredients = self._schedules[number], self._ingredients(number)
+        key = oracle_key(ingredients)
         saved = None if self._cache is None else self._cache.load_round(key)
         if saved is not None:
             start, state = saved[0], self.taken(saved[1])
         else:
-            fresh = [fresh_start(self._model, schedule, RetrainSettings()) for schedule in schedules]
-            start, state = 0, stack(fresh) if stacked else fresh[0]
-        federation.begin(start * len(numbers))
+            start, state = 0, fresh_start(self._model, schedule, RetrainSettings())
+        federation.begin(start)
 
         def keep(done: int, current: State) -> None:
             if self._cache is not None and federation.complete:
                 self._cache.save_round(key, done, current)
 
-        if stacked:
-            state = train_stacked(
-                federation, state, schedules[0], seeds, start=start, exclude=self._exclude, on_round=keep
-            )
-        else:
-            state = train(federation, state, schedules[0], start=start, exclude=self._exclude, on_round=keep)
-        for number, model in zip(numbers, unstack(state) if stacked else [state], strict=True):
-            self.models[number] = model
-            if self._cache is not None and federation.complete:
-                ingredients = self._ingredients(number, stacked)
-                self._cache.save(oracle_key(ingredients), model, ingredients)
+        state = train(federation, state, schedule, start=start, exclude=self._exclude, on_round=keep)
+        self.models[number] = state
         if self._cache is not None and federation.complete:
+            self._cache.save(key, state, ingredients)
             self._cache.drop_round(key)
 
 
@@ -256,7 +216,7 @@ class _Attended:
         return self._federation.check(requests)
 
     def begin(self, rounds_done: int) -> None:
-        """Models that have this many rounds behind them, all together, are trained next."""
+        """A model that has this many rounds behind it is trained next."""
         self.complete = True
         self._add(rounds_done * self._round)
 
@@ -265,7 +225,7 @@ class _Attended:
         replies = 0
         for reply in self._federation.ask(task, state, asked):
             replies += 1
-            self._add(len(task.seeds) if isinstance(task, TrainStacked) else 1)
+            self._add(1)
             yield reply
         self.complete &= replies == len(asked)
 

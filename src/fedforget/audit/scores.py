@@ -70,15 +70,6 @@ def histogram(scores: Tensor, low: float, high: float, bins: int) -> Tensor:
     return torch.bincount(torch.searchsorted(inner, scores, right=True), minlength=bins)
 
 
-def binned_scores(counts: Tensor, low: float, high: float) -> Tensor:
-    """The scores that a histogram stands for, each in the middle of its part, so that every attack on scores works on
-    counts as well. What fell in one part is tied there."""
-    if counts.dim() != 1 or not len(counts) or counts.is_floating_point() or bool((counts < 0).any()):
-        raise InputError("A histogram holds one whole number, zero or more, for each bin.")
-    middles = low + (high - low) * (torch.arange(len(counts), dtype=torch.float64) + 0.5) / len(counts)
-    return middles.repeat_interleave(counts.cpu())
-
-
 def finite(values: Tensor, dimensions: int, what: str) -> Tensor:
     """`values` in double precision on the CPU; an error where they have another shape or are not all numbers."""
     if values.dim() != dimensions:

@@ -22,7 +22,6 @@ from fedforget.cli.targets import (
     read_requests,
 )
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
-from fedforget.errors import InputError
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run
 
@@ -35,7 +34,6 @@ def audit(
     feature: FeatureOption = None,
     whole_client: WholeOption = False,
     target: TargetOption = None,
-    against: Annotated[str, typer.Option(help="What to judge against: retrain.")] = "retrain",
     level: Annotated[
         str, typer.Option(help="How closely to look: alone (no oracle), quick (3 oracles) or full (8 oracles).")
     ] = "quick",
@@ -51,8 +49,6 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     """Compare every model that forgot with the model before and with retrained ones, judge it, write report.html."""
-    if against != "retrain":
-        raise InputError(f"'{against}' is no reference to audit against; use --against retrain.")
     chosen = None if attacks is None else [name.strip() for name in attacks.split(",")]
     requests = read_requests(client, label, samples, feature, whole_client, target)
     with progress_bars(as_json) as progress:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -55,26 +52,6 @@ def partition_shards(labels: Tensor, clients: int, seed: int, shards_per_client:
     deal = torch.randperm(len(shards), generator=derive_generator(seed, "partition", "shards")).tolist()
     hands = [deal[k * shards_per_client : (k + 1) * shards_per_client] for k in range(clients)]
     return [torch.cat([shards[i] for i in hand]).sort().values for hand in hands]
-
-
-def partition_lists(n: int, lists: Sequence[Sequence[int]]) -> list[Tensor]:
-    """The user's own lists of sample positions, one list per client, checked."""
-    try:
-        parts = [torch.tensor([operator.index(i) for i in part], dtype=torch.int64) for part in lists]
-    except TypeError:
-        raise InputError("A client's index list must hold whole numbers only.") from None
-    if not parts or any(len(part) == 0 for part in parts):
-        raise InputError("Every client's index list must name at least one sample.")
-    together = torch.cat(parts)
-    if bool(((together < 0) | (together >= n)).any()):
-        bad = int(together[(together < 0) | (together >= n)][0])
-        raise InputError(f"Index {bad} is in a client's list, but the data set has samples 0 to {n - 1}.")
-    values, counts = together.unique(return_counts=True)
-    if bool((counts > 1).any()):
-        raise InputError(
-            f"Sample {int(values[counts > 1][0])} is listed more than once; a sample belongs to at most one client."
-        )
-    return parts
 
 
 def partition(scheme: str, labels: Tensor, clients: int, seed: int) -> list[Tensor]:

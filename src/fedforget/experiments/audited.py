@@ -60,10 +60,10 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
 def oracles_of(scenario: Scenario) -> list[State]:
     """As many as the level takes, and a fresh one behind them."""
     if "oracles" not in scenario.kept:
+        count = ORACLES["quick"] + 1
         scenario.kept["oracles"] = oracle_models(
-            scenario.federation, scenario.requests, scenario.schedule, ORACLES["quick"] + 1,
-            data=scenario.bench.digest, stacked=False,
-        )  # fmt: skip
+            scenario.federation, scenario.requests, scenario.schedule, count, data=scenario.bench.digest
+        )
     return scenario.kept["oracles"]
 
 

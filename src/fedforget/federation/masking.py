@@ -47,11 +47,6 @@ def fraction_bits(clients: int) -> int:
     return SUM_BITS - RANGE_BITS - (clients - 1).bit_length()
 
 
-def rounding(clients: int) -> float:
-    """How far the sum may be off: each client rounds by half a step at most."""
-    return clients * 2.0 ** -(fraction_bits(clients) + 1)
-
-
 def check_masking(clients: int) -> None:
     """Refuse, before any work, what cannot be hidden or cannot be computed here."""
     if clients < FEWEST:

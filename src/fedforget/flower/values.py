@@ -25,7 +25,6 @@ from fedforget.audit.membership import AttackMembership
 from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.stacked import TrainStacked
 from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Task, Train, Withdraw
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
@@ -48,7 +47,7 @@ from fedforget.requests import ErasureRequest
 
 TASKS: tuple[type[Task], ...] = (
     Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, PrepareSketch, TrainSecondOrder, Ascend,
-    MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe, TrainStacked,
+    MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe,
     KeepStatistics, ForgetFromStatistics, MeasureSensitivity, ReadFeatures, OfferKey, BuildMaskedSketch,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
