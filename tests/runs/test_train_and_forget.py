@@ -25,9 +25,8 @@ from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import audit as auditing
-from fedforget.runs import demo
+from fedforget.runs import demo, record
 from fedforget.runs import folder as run_folder
-from fedforget.runs import forget as forgetting
 from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig
 from fedforget.runs.demo import demo_run
@@ -450,7 +449,7 @@ def test_an_interruption_while_a_queued_request_is_served(tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         if place == "before the result":
-            patch.setattr(forgetting, "write_sealed", stop)
+            patch.setattr(record, "write_sealed", stop)
         elif place == "before the state":
             patch.setattr(run_folder, "write_sealed", stop)
         else:
@@ -537,7 +536,7 @@ def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(forgetting, "write_sealed", stop)
+        patch.setattr(record, "write_sealed", stop)
         with pytest.raises(Stop):
             forget_run(trained, [CLASS], lr=0.03)
     assert not (branch / "result.json").exists(), "a new model must not stand beside the old result"

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.closeness import Look, compare_with_oracles, look_at
-from fedforget.audit.compare import audit_models
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.examine import (
     ATTACKS,
@@ -42,10 +41,12 @@ from fedforget.federation.seam import Federation
 from fedforget.params import State, digest
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.compare import audit_models
+from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
 from fedforget.runs.oracle_cache import FolderOracleCache
-from fedforget.runs.store import guard_file, load_guard, load_model
+from fedforget.runs.record import MODEL, Result
+from fedforget.runs.store import guard_file
 
 
 def audit_run(
@@ -75,24 +76,22 @@ def audit_run(
     run = Run(folder)
     run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
     asked, chosen = _chosen(run, requests)
-    before = chosen[-1]["before"]
-    trunk = Trunk.from_json(before)
+    trunk = list(chosen.values())[-1].before
     dataset = run.config.load_dataset()
     federation = federation or run.config.build_federation(dataset, device)
-    there = any(r["method"] == "retrain" and r["before"] == before for r in chosen)
+    there = any(result.method == "retrain" and result.before == trunk for result in chosen.values())
     if not there and chosen_level != "alone":
         branch_off(run, trunk, federation, asked, "retrain", "default", progress, {})
         _, chosen = _chosen(run, asked)
-    chosen = [r for r in chosen if r["before"] == before]
+    chosen = {place: result for place, result in chosen.items() if result.before == trunk}
     models = {"before": run.load_trunk(trunk)}
     guards = {"before": run.load_guard(trunk)}
-    for result in chosen:
-        if "diverged" not in result:
-            models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-            guards[result["name"]] = load_guard(Path(result["folder"]), result.get("guard"))
+    for place, result in chosen.items():
+        if result.diverged is None:
+            models[result.name], guards[result.name] = result.load_model(place), result.load_guard(place)
     backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
     audit = audit_models(
-        federation, dataset, models, chosen, asked, run.config.schedule, progress,
+        federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
         served=trunk.served, backdoors=backdoors, guards=guards,
     )  # fmt: skip
     audit["run"] = run.config.to_json()
@@ -109,13 +108,13 @@ def audit_run(
 
 def _chosen(
     run: Run, requests: Sequence[ErasureRequest] | None
-) -> tuple[tuple[ErasureRequest, ...], list[dict[str, Any]]]:
-    """(the requests, what served them)."""
+) -> tuple[tuple[ErasureRequest, ...], dict[Path, Result]]:
+    """(the requests, what served them by its folder)."""
     results = results_of(run)
     if not results:
         raise InputError(f"Nothing has been forgotten in {run.folder} yet; run `fedforget forget {run.folder}` first.")
-    asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
-    chosen = [r for r in results if r["id"] == requests_id(asked)]
+    asked = tuple(requests) if requests else list(results.values())[-1].requests
+    chosen = {place: result for place, result in results.items() if result.id == requests_id(asked)}
     if not chosen:
         raise InputError(
             f"No method has forgotten {describe_requests(asked)} in {run.folder} yet; "
@@ -131,7 +130,7 @@ def _judge_all(
     dataset: Dataset,
     models: Mapping[str, State],
     guards: Mapping[str, Guard | None],
-    results: Sequence[Mapping[str, Any]],
+    results: Mapping[Path, Result],
     audit: dict[str, Any],
     progress: Progress,
 ) -> None:
@@ -158,15 +157,15 @@ def _judge_all(
         own = dict(zip(examined, looks[count:], strict=True))
         for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
             rows[name] |= figures
-    folders = {result["name"]: result for result in results}
+    places = {result.name: place for place, result in results.items()}
     for name, examination in examined.items():
-        exact = name != "before" and bool(folders[name].get("exact"))
+        exact = name != "before" and results[places[name]].exact
         evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles, exact=exact)
         rows[name]["verdict"] = verdict.to_json()
         if name == "before":
             continue
-        result = folders[name]
-        path = Path(result["folder"]) / f"{_evidence_name(case)}.json"
+        result = results[places[name]]
+        path = places[name] / f"{_evidence_name(case)}.json"
         record = evidence_record(
             request={
                 "requests": [request.to_json() for request in case.requests],
@@ -177,17 +176,17 @@ def _judge_all(
             run={"config": run.config.to_json(), "data": data},
             models={
                 "subject": {
-                    "method": result["method"],
-                    "preset": result["preset"],
-                    "settings": result["settings"],
-                    "file": "model.safetensors",
-                    "sha256": result["sha256"],
+                    "method": result.method,
+                    "preset": result.preset,
+                    "settings": dict(result.settings),
+                    "file": MODEL,
+                    "sha256": result.sha256,
                     "digest": digest(models[name]),
-                    **_guard_of(result),
+                    **_guard_of(result.guard),
                     **({"exact": True} if exact else {}),
                 },
-                "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]}
-                | _guard_of(result["before"]),
+                "before": {"digest": digest(models["before"]), "sha256": result.before.sha256}
+                | _guard_of(result.before.guard),
                 "oracles": [digest(state) for state in oracles],
             },
             readings=evidence,
@@ -198,13 +197,12 @@ def _judge_all(
                 "oracles": [o.pictures for o in examined_oracles],
             },
             level=case.level,
-            notes=(*result.get("notes", ()), *examination.notes),
+            notes=(*result.notes, *examination.notes),
         )
         rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
 
 
-def _guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    sha256 = result.get("guard")
+def _guard_of(sha256: str | None) -> dict[str, Any]:
     return {} if sha256 is None else {"guard": {"file": guard_file(sha256), "sha256": sha256}}
 
 

@@ -15,6 +15,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, describe_requests
+from fedforget.runs.record import Result
 
 COSTS = ("seconds", "gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
 
@@ -23,7 +24,7 @@ def audit_models(
     federation: Federation,
     dataset: Dataset,
     models: Mapping[str, State],
-    results: Sequence[Mapping[str, Any]],
+    results: Sequence[Result],
     requests: Sequence[ErasureRequest],
     schedule: Schedule,
     progress: Callable[[str, int, int], None],
@@ -40,18 +41,19 @@ def audit_models(
     backdoor = next((b for b in backdoors if b.request.client in asking), None)
     oracle = models.get("retrain:default")
     rows: list[dict[str, Any]] = []
-    entries: list[Mapping[str, Any]] = [{"name": "before", "method": "before", "preset": None}]
     order = {"retrain": 0, "fedaf": 1}
-    entries += sorted(results, key=lambda r: (order.get(r["method"], 2), r["method"], r["preset"] != "recommended"))
-    for index, entry in enumerate(entries):
-        progress("measuring", index, len(entries))
-        cost = entry.get("cost") or {}
-        row: dict[str, Any] = {"method": entry["method"], "preset": entry["preset"]}
-        state = models.get(entry["name"])
+    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset != "recommended"))
+    for index, result in enumerate([None, *ordered]):
+        progress("measuring", index, len(ordered) + 1)
+        name = "before" if result is None else result.name
+        row: dict[str, Any] = {"method": "before", "preset": None}
+        if result is not None:
+            row = {"method": result.method, "preset": result.preset}
+        state = models.get(name)
         if state is not None:
             now, later = measure_now_and_later(
                 federation, state, requests, dataset.test, schedule,
-                served=served, backdoor=backdoor, guard=(guards or {}).get(entry["name"]),
+                served=served, backdoor=backdoor, guard=(guards or {}).get(name),
             )  # fmt: skip
             row |= now.to_json()
             row["after_one_round"] = later.to_json()
@@ -65,13 +67,14 @@ def audit_models(
                     distance_to(federation, state, oracle, dataset.test, schedule.threads)
                 )
             row["model"] = digest(state)
-        row |= {name: cost.get(name) for name in COSTS}
-        row["seconds_by_stage"] = cost.get("seconds_by_stage")
-        row["note"] = entry.get("diverged")
-        row["notes"] = entry.get("notes", [])
-        row["curves"] = entry.get("curves")
+        made = result is not None and result.diverged is None
+        cost = result.cost.to_json() if result is not None and made else {}
+        row |= {name: cost.get(name) for name in (*COSTS, "seconds_by_stage")}
+        row["note"] = None if result is None else result.diverged
+        row["notes"] = [] if result is None else list(result.notes)
+        row["curves"] = result.curves if result is not None and made else None
         rows.append(row)
-    progress("measuring", len(entries), len(entries))
+    progress("measuring", len(ordered) + 1, len(ordered) + 1)
     return {
         "target": describe_requests(requests),
         "requests": [request.to_json() for request in requests],
