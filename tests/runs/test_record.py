@@ -13,7 +13,8 @@ from fedforget.ledger.results import CheckedResult
 from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import results_of
-from fedforget.runs.record import Result
+from fedforget.runs.job import Job, Outcome
+from fedforget.runs.record import Audit, Result
 from fedforget.runs.store import read_sealed, write_sealed
 
 OLD = Path(__file__).parent.parent / "reference" / "old_run"
@@ -50,6 +51,38 @@ def test_a_result_that_lacks_something_is_refused(tmp_path: Path, gone: str):
     write_sealed(tmp_path / "result.json", {name: value for name, value in values.items() if name != gone})
     with pytest.raises(InputError, match="is damaged and cannot be read; delete its folder and forget again"):
         Result.read(tmp_path)
+
+
+def test_the_audit_of_an_old_run_still_reads(tmp_path: Path):
+    written = json.loads((OLD / "audit.json").read_text())
+    audit = Audit.from_json(written)
+    assert (audit.requests, audit.level, audit.target_samples) == (ASKED, None, 74)
+    assert [row.name for row in audit.rows] == ["before", "retrain:default", "fedaf:guarded", "pgd:default"]
+    row = audit.row("fedaf:guarded")
+    assert row.cost == Result.read(GUARDED).cost
+    assert row.now is not None
+    assert row.now.retained_acc == written["rows"][2]["retained_acc"]
+    assert row.evidence is not None
+    assert OLD / row.evidence["file"] == GUARDED / "evidence-quick-return.json"
+    assert audit.to_json() == written | {"level": None}
+    audit.write(tmp_path)
+    assert Audit.from_json(json.loads((tmp_path / "audit.json").read_text())) == audit
+
+
+def test_what_an_earlier_fedforget_said_of_a_job_is_said_again(tmp_path: Path):
+    """It serves the job once more, from the model that is there."""
+    run, audit = Run(OLD), Audit.from_json(json.loads((OLD / "audit.json").read_text()))
+    job = Job(run.config, 1, "model.safetensors", run.trunk.sha256, ASKED, (), "fedaf", "guarded")
+    write_sealed(
+        tmp_path / "outcome.json", {"job": job.id, "method": "fedaf", "model": "forgotten/x/model.safetensors"}
+    )
+    assert Outcome.read(tmp_path, job) is None
+    outcome = Outcome(job.id, "forgotten/x", Result.read(GUARDED), audit.row("before"), audit.row("fedaf:guarded"))
+    outcome.write(tmp_path)
+    assert Outcome.read(tmp_path, job) == outcome
+    assert (outcome.model, outcome.guard) == (
+        "forgotten/x/model.safetensors", "forgotten/x/guard-28a0d5f20bdd65a6.safetensors"
+    )  # fmt: skip
 
 
 def test_old_evidence_still_reads_and_its_verdict_follows():

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,8 @@ from fedforget.audit.examine import (
     examine_oracles,
     judge,
 )
-from fedforget.audit.measures import Measures
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
-from fedforget.data.files import write_json
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Progress, silent
@@ -45,7 +43,7 @@ from fedforget.runs.compare import audit_models
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
 from fedforget.runs.oracle_cache import FolderOracleCache
-from fedforget.runs.record import MODEL, Result
+from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
 from fedforget.runs.store import guard_file
 
 
@@ -59,7 +57,7 @@ def audit_run(
     progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
-) -> dict[str, Any]:
+) -> Audit:
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
@@ -84,25 +82,29 @@ def audit_run(
         branch_off(run, trunk, federation, asked, "retrain", "default", progress, {})
         _, chosen = _chosen(run, asked)
     chosen = {place: result for place, result in chosen.items() if result.before == trunk}
-    models = {"before": run.load_trunk(trunk)}
-    guards = {"before": run.load_guard(trunk)}
+    models = {BEFORE: run.load_trunk(trunk)}
+    guards = {BEFORE: run.load_guard(trunk)}
     for place, result in chosen.items():
         if result.diverged is None:
             models[result.name], guards[result.name] = result.load_model(place), result.load_guard(place)
-    backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
-    audit = audit_models(
+    asking, planted = {request.client for request in asked}, run.config.backdoor
+    backdoor = planted if planted is not None and planted.request.client in asking else None
+    rows = audit_models(
         federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
-        served=trunk.served, backdoors=backdoors, guards=guards,
+        served=trunk.served, backdoor=backdoor, guards=guards,
     )  # fmt: skip
-    audit["run"] = run.config.to_json()
     if chosen_level is not None:
         case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
-        _judge_all(run, case, count, dataset, models, guards, chosen, audit, progress)
-    write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
-    for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
-        row.update({item.name: row.get(item.name) for item in fields(Measures)})
-    write_json(run.folder / "audit.json", audit)
+        judged = _judge_all(run, case, count, dataset, models, guards, chosen, progress)
+        rows = [replace(row, **judged.get(row.name, {})) for row in rows]
+    samples = sum(size.target for size in federation.check(asked).values())
+    audit = Audit(
+        asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json(),
+        describe_requests(asked),
+    )  # fmt: skip
+    write_report(run.folder / REPORT, audit, dataset, planted)
+    audit.write(run.folder)
     return audit
 
 
@@ -131,10 +133,9 @@ def _judge_all(
     models: Mapping[str, State],
     guards: Mapping[str, Guard | None],
     results: Mapping[Path, Result],
-    audit: dict[str, Any],
     progress: Progress,
-) -> None:
-    """Give every row its verdict, and every method's folder its evidence."""
+) -> dict[str, dict[str, Any]]:
+    """What every examined model's `Figures` get, with its verdict; every method's folder gets its evidence."""
     data = _data_digest(run, dataset)
     oracles: list[State] = []
     if count:
@@ -150,19 +151,19 @@ def _judge_all(
         progress("examining", number, len(names))
         examined[name] = examine(case, models[name], oracles, guards[name])
     progress("examining", len(names), len(names))
-    rows = {_row_name(row): row for row in audit["rows"]}
+    found: dict[str, dict[str, Any]] = {name: {} for name in examined}
     if count:
         everybody = [*zip(oracles, examined_oracles, strict=True), *((models[n], e) for n, e in examined.items())]
         looks = _looks(case, dataset, everybody, progress)
         own = dict(zip(examined, looks[count:], strict=True))
         for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
-            rows[name] |= figures
+            found[name] |= figures
     places = {result.name: place for place, result in results.items()}
     for name, examination in examined.items():
-        exact = name != "before" and results[places[name]].exact
-        evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles, exact=exact)
-        rows[name]["verdict"] = verdict.to_json()
-        if name == "before":
+        exact = name != BEFORE and results[places[name]].exact
+        evidence, verdict = judge(case.level, examination, examined[BEFORE], examined_oracles, exact=exact)
+        found[name]["verdict"] = verdict.to_json()
+        if name == BEFORE:
             continue
         result = results[places[name]]
         path = places[name] / f"{_evidence_name(case)}.json"
@@ -185,7 +186,7 @@ def _judge_all(
                     **_guard_of(result.guard),
                     **({"exact": True} if exact else {}),
                 },
-                "before": {"digest": digest(models["before"]), "sha256": result.before.sha256}
+                "before": {"digest": digest(models[BEFORE]), "sha256": result.before.sha256}
                 | _guard_of(result.before.guard),
                 "oracles": [digest(state) for state in oracles],
             },
@@ -193,13 +194,14 @@ def _judge_all(
             verdict=verdict,
             pictures={
                 "subject": examination.pictures,
-                "before": examined["before"].pictures,
+                "before": examined[BEFORE].pictures,
                 "oracles": [o.pictures for o in examined_oracles],
             },
             level=case.level,
             notes=(*result.notes, *examination.notes),
         )
-        rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+        found[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+    return found
 
 
 def _guard_of(sha256: str | None) -> dict[str, Any]:
@@ -222,10 +224,6 @@ def _looks(
         found.append(look_at(case.federation, state, dataset.test, *examination.shares, case.schedule.threads))
     progress("comparing", len(examined), len(examined))
     return found
-
-
-def _row_name(row: Mapping[str, Any]) -> str:
-    return "before" if row["method"] == "before" else f"{row['method']}:{row['preset']}"
 
 
 def _data_digest(run: Run, dataset: Dataset) -> str:

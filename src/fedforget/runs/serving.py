@@ -15,8 +15,8 @@ from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, branch_off
 from fedforget.runs.job import Job, Outcome, each_once
-from fedforget.runs.record import MODEL, Result
-from fedforget.runs.store import guard_file, make_folder, save_guard, write_sealed
+from fedforget.runs.record import BEFORE, MODEL, Result
+from fedforget.runs.store import make_folder, save_guard
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""
@@ -49,16 +49,9 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     # Retrain is the first of the oracles: there it would be judged against itself.
     level = "alone" if result.method == "retrain" else job.level
     audit = audit_run(folder, audited, level=level, progress=progress, federation=federation)
-    rows = {(row["method"], row["preset"]): row for row in audit["rows"]}
-    row, before = rows[result.method, result.preset], rows["before", None]
-    model = branch_folder(run, audited, result.method, result.preset) / MODEL
-    guard = None if result.guard is None else model.with_name(guard_file(result.guard)).relative_to(folder).as_posix()
-    outcome = Outcome(
-        job.id, result.method, result.preset, dict(result.settings), result.sha256,
-        model.relative_to(folder).as_posix(), row["evidence"]["file"], "report.html",
-        before["retained_acc"], row["retained_acc"], result.cost.to_json(), guard,
-    )  # fmt: skip
-    write_sealed(folder / "outcome.json", vars(outcome))
+    place = branch_folder(run, audited, result.method, result.preset).relative_to(folder).as_posix()
+    outcome = Outcome(job.id, place, result, audit.row(BEFORE), audit.row(result.name))
+    outcome.write(folder)
     return outcome
 
 

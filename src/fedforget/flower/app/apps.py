@@ -99,7 +99,8 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
                 "notes": list(result.notes),
             }
         if settings.audit:
-            summary["audit"] = audit_run(out, requests, level=settings.audit_level, federation=federation)["rows"]
+            found = audit_run(out, requests, level=settings.audit_level, federation=federation)
+            summary["audit"] = found.to_json()["rows"]
     write_json(out / "summary.json", summary)
     return summary
 
