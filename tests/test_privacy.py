@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedforget.audit.compare import audit_models
 from fedforget.audit.examine import Case, examine, examine_oracles
 from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.measures import measure
@@ -46,6 +45,9 @@ from fedforget.methods.sga import Ascend, MeasureFisher
 from fedforget.models import build_model
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.runs.compare import audit_models
+from fedforget.runs.folder import Trunk
+from fedforget.runs.record import Result
 
 WINDOW = 12
 """So many neighbouring pixels in a row, at least DISTINCT of them different, are a piece of a picture."""
@@ -192,7 +194,7 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
                 calm = {"penalty": "proximal", "ascent": "none"} if (method, preset) == ("fedaf", "paper") else {}
                 result = forget(federation, before, request, schedule, method, preset, history=history, **calm)
                 models[f"{method}:{preset}"] = result.state
-                results.append({"name": f"{method}:{preset}", "method": method, "preset": preset, "cost": None})
+                results.append(Result(method, preset, (request,), Trunk("", "")))
         for aggregation in ("scaled", "average-idle", "average-training"):
             forget(federation, before, request, schedule, "fedaf", aggregation=aggregation)
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")

@@ -48,7 +48,7 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     for method, preset in settings.methods:
         assert settings.request is not None
         forget_run(tmp_path / "local", [settings.request], method, preset)
-    expected = audit_run(tmp_path / "local")
+    expected = audit_run(tmp_path / "local").to_json()
     for name in ("run.json", "state.json", "metrics.jsonl"):
         assert (tmp_path / "flower" / name).read_bytes() == (tmp_path / "local" / name).read_bytes()
     assert (tmp_path / "flower" / "report.html").exists()
@@ -73,7 +73,7 @@ def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path:
     assert settings.request is not None
     train_run(tmp_path / "local", settings.run)
     forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
-    expected = audit_run(tmp_path / "local", level="alone")["rows"]
+    expected = audit_run(tmp_path / "local", level="alone").to_json()["rows"]
     assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "fedaf"]
     assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
     assert summary["audit"][1]["verdict"]["with_oracle"] is False
@@ -90,7 +90,7 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
     assert summary["target"] == "the 4x4 patch at 2,2 of client 0"
     train_run(tmp_path / "local", settings.run)
     forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
-    expected = audit_run(tmp_path / "local")["rows"]
+    expected = audit_run(tmp_path / "local").to_json()["rows"]
     assert [row["model"] for row in summary["audit"]] == [row["model"] for row in expected]
     for row, same in zip(summary["audit"], expected, strict=True):
         assert row["sensitivity"] == pytest.approx(same["sensitivity"])

@@ -87,7 +87,7 @@ def test_train_request_forget_audit_give_the_bits_of_one_process(outcome: Outcom
     assert settings.request is not None
     train_run(tmp_path, settings.run)
     forget_run(tmp_path, [settings.request], "fedaf")
-    expected = audit_run(tmp_path)["rows"]
+    expected = audit_run(tmp_path).to_json()["rows"]
     rows = outcome.summary["audit"]
     assert [row["method"] for row in rows] == ["before", "retrain", "fedaf"]
     assert [row["model"] for row in rows] == [row["model"] for row in expected]

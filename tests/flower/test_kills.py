@@ -181,7 +181,7 @@ def everything_restarts_before_later_rounds(folder: Path) -> None:
         assert withdrawn_by(0, here) == [REQUEST.to_json()]
     assert digests_of(told) == in_process(folder / "local", config)
     assert audited["trained"] == model_of(config) == forgot, "the run's own model is the one that forgot, as before"
-    never_stopped = audit_run(folder / "local", [REQUEST])["rows"]
+    never_stopped = audit_run(folder / "local", [REQUEST]).to_json()["rows"]
     assert [row["method"] for row in audited["audit"]] == [row["method"] for row in never_stopped]
     for here_row, there_row in zip(audited["audit"], never_stopped, strict=True):
         for figure in ("test_acc", "bd_acc", "retained_acc", "after_one_round"):

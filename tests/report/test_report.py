@@ -22,6 +22,7 @@ from fedforget.report.comparison import Comparison
 from fedforget.report.numbers import human_bytes, ratio
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest
+from fedforget.runs.record import Audit
 
 SECTIONS = ["summary", "request", "figures", "classes", "curves", "cost", "pictures", "meaning"]
 HOSTILE = "<script>alert(1)</script>"
@@ -82,7 +83,7 @@ def digits() -> Dataset:
 def usual(tmp_path_factory: pytest.TempPathFactory, digits: Dataset) -> str:
     """The page of the usual audit, drawn once."""
     path = tmp_path_factory.mktemp("usual") / "report.html"
-    write_report(path, make_audit(), digits, BACKDOOR)
+    write_report(path, Audit.from_json(make_audit()), digits, BACKDOOR)
     return path.read_text()
 
 
@@ -94,7 +95,7 @@ def page(tmp_path: Path, digits: Dataset, usual: str) -> Page:
         if audit is None and dataset is digits and backdoor is BACKDOOR:
             (tmp_path / "report.html").write_text(usual)
             return usual
-        write_report(tmp_path / "report.html", audit or make_audit(), dataset, backdoor)
+        write_report(tmp_path / "report.html", Audit.from_json(audit or make_audit()), dataset, backdoor)
         return (tmp_path / "report.html").read_text()
 
     return write

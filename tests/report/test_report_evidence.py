@@ -30,6 +30,7 @@ from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.data import load_dataset
 from fedforget.report.evidence import in_words, scale_of
 from fedforget.report.page import write_report
+from fedforget.runs.record import Audit
 
 FILE = "forgotten/fedaf-recommended-ab/evidence-quick.json"
 Page = Callable[..., str]
@@ -102,7 +103,7 @@ def page(tmp_path: Path) -> Page:
         row["evidence"] = {"file": FILE, "sha256": write_evidence(tmp_path / FILE, record)}
         if change is not None:
             change(row)
-        write_report(tmp_path / "report.html", audit, digits, BACKDOOR)
+        write_report(tmp_path / "report.html", Audit.from_json(audit), digits, BACKDOOR)
         return (tmp_path / "report.html").read_text()
 
     return write

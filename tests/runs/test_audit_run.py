@@ -177,7 +177,7 @@ def test_nothing_is_trained_twice(audited: Path, tmp_path: Path, asked: list[Tas
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     first = {method: read_evidence(path) for method, path in evidence_files(folder).items()}
     before = json.loads((folder / "audit.json").read_text())
-    again = audit_run(folder, level="quick")
+    again = audit_run(folder, level="quick").to_json()
     assert again == json.loads((folder / "audit.json").read_text()), "what is returned is what is written"
     assert trainings(asked) == {}
     assert [row.get("verdict") for row in again["rows"]] == [row.get("verdict") for row in before["rows"]]
@@ -185,7 +185,7 @@ def test_nothing_is_trained_twice(audited: Path, tmp_path: Path, asked: list[Tas
         assert without_the_time(verify_evidence(path)) == without_the_time(first[method])
 
     asked.clear()
-    more = audit_run(folder, level="quick", oracles=4)
+    more = audit_run(folder, level="quick", oracles=4).to_json()
     assert sorted(trainings(asked).values()) == [3 * 3], "one oracle more: three clients, three rounds"
     assert {row["verdict"]["oracles"] for row in more["rows"] if row.get("verdict")} == {4}
     kept = [read_evidence(path)["models"]["oracles"][:3] for path in evidence_files(folder).values()]
@@ -203,7 +203,7 @@ def test_oracles_are_trained_without_the_target_and_with_seeds_of_their_own(run:
 
 
 def test_alone_trains_no_retrain_and_no_oracle(run: Path, asked: list[Task]):
-    audit = audit_run(run, level="alone")
+    audit = audit_run(run, level="alone").to_json()
     assert trainings(asked) == {}
     assert [row["method"] for row in audit["rows"]] == ["before", "fedaf-c", "not"]
     assert not (run / "oracles").exists()
@@ -221,7 +221,7 @@ def test_alone_trains_no_retrain_and_no_oracle(run: Path, asked: list[Task]):
 @pytest.mark.real
 def test_alone_a_retrain_that_is_there_is_examined_like_any_other_and_exact(audited: Path, tmp_path: Path):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
-    rows = {row["method"]: row for row in audit_run(folder, level="alone")["rows"]}
+    rows = {row["method"]: row for row in audit_run(folder, level="alone").to_json()["rows"]}
     assert rows["retrain"]["verdict"]["word"] == "exact"
     assert all(f["value"] is not None for f in rows["retrain"]["verdict"]["findings"])
     assert evidence_files(folder, "alone").keys() == {"retrain", "fedaf-c", "not"}
@@ -242,7 +242,7 @@ def test_full_looks_closer(audited: Path, tmp_path: Path):
 
 
 def test_without_a_level_there_is_no_verdict(run: Path, asked: list[Task]):
-    audit = audit_run(run)
+    audit = audit_run(run).to_json()
     assert not any("verdict" in row for row in audit["rows"])
     assert not list(run.rglob("evidence*"))
     assert not any(isinstance(task, AttackMembership) for task in asked)
@@ -252,7 +252,7 @@ def test_without_a_level_there_is_no_verdict(run: Path, asked: list[Task]):
 def test_chosen_attacks_alone_are_made_and_nothing_is_forgotten_by_them(audited: Path, tmp_path: Path):
     folder = Path(shutil.copytree(audited, tmp_path / "run"))
     whole = {row["method"]: row for row in json.loads((audited / "audit.json").read_text())["rows"]}
-    audit = audit_run(folder, level="quick", attacks=["return"])
+    audit = audit_run(folder, level="quick", attacks=["return"]).to_json()
     for row in audit["rows"]:
         if "verdict" in row:
             findings = {f["name"]: f for f in row["verdict"]["findings"]}
@@ -272,7 +272,7 @@ def test_chosen_attacks_alone_are_made_and_nothing_is_forgotten_by_them(audited:
 def test_a_method_that_diverged_has_no_verdict_and_the_others_do(run: Path):
     with pytest.raises(DivergedError):
         forget_run(run, [CLASS], "fedaf", "paper", lr=1e30)
-    rows = {row["method"]: row for row in audit_run(run, level="alone")["rows"]}
+    rows = {row["method"]: row for row in audit_run(run, level="alone").to_json()["rows"]}
     assert "verdict" not in rows["fedaf"]
     assert rows["not"]["verdict"]["word"] in WORDS
     assert evidence_files(run, "alone").keys() == {"fedaf-c", "not"}

@@ -25,9 +25,8 @@ from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import audit as auditing
-from fedforget.runs import demo
+from fedforget.runs import demo, record
 from fedforget.runs import folder as run_folder
-from fedforget.runs import forget as forgetting
 from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig
 from fedforget.runs.demo import demo_run
@@ -319,10 +318,10 @@ def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path
     assert digest(model) == digest(by_hand.state)
     assert digest(run.load_model()) == digest(adopted), "what is not adopted leaves the run as it is"
 
-    rows = audit_run(trained, [OTHER])["rows"]
+    rows = audit_run(trained, [OTHER]).to_json()["rows"]
     without_both = forget(federation, adopted, OTHER, CONFIG.schedule, "retrain", served=[CLASS])
     assert [row["model"] for row in rows] == [digest(s) for s in (adopted, without_both.state, by_hand.state)]
-    rows = audit_run(trained, [CLASS])["rows"]
+    rows = audit_run(trained, [CLASS]).to_json()["rows"]
     assert rows[0]["model"] == digest(Run(trained).load_trunk(Trunk.from_json(_result(first)["before"])))
     assert rows[2]["model"] == digest(adopted)
 
@@ -373,7 +372,7 @@ def test_an_adopted_model_brings_its_guard_and_the_audit_keeps_to_it(trained: Pa
     assert digest(kept_guard.to_state()) == digest(by_hand.guard.to_state())
     assert digest(load_model(second / "model.safetensors", _result(second)["sha256"])) == digest(by_hand.state)
 
-    row = audit_run(trained, [OTHER], level="alone")["rows"][-1]
+    row = audit_run(trained, [OTHER], level="alone").to_json()["rows"][-1]
     task = further_round(CONFIG.schedule, CONFIG.schedule.rounds, [CLASS, OTHER])
     later = run_round(federation, by_hand.state, task, guard=by_hand.guard)
     test = CONFIG.load_dataset().test
@@ -450,7 +449,7 @@ def test_an_interruption_while_a_queued_request_is_served(tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         if place == "before the result":
-            patch.setattr(forgetting, "write_sealed", stop)
+            patch.setattr(record, "write_sealed", stop)
         elif place == "before the state":
             patch.setattr(run_folder, "write_sealed", stop)
         else:
@@ -537,7 +536,7 @@ def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
         raise Stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(forgetting, "write_sealed", stop)
+        patch.setattr(record, "write_sealed", stop)
         with pytest.raises(Stop):
             forget_run(trained, [CLASS], lr=0.03)
     assert not (branch / "result.json").exists(), "a new model must not stand beside the old result"
@@ -555,7 +554,7 @@ def test_divergence_is_written_down_and_the_old_model_stays(trained: Path, refer
     assert sorted(p.name for p in branch.iterdir()) == ["result.json"], "the model of before is not this result's"
     assert "diverged" in json.loads((branch / "result.json").read_text())
     assert digest(Run(trained).load_model()) == reference
-    rows = audit_run(trained)["rows"]
+    rows = audit_run(trained).to_json()["rows"]
     (row,) = [row for row in rows if row["method"] == "fedaf"]
     assert row.keys() >= FIELDS
     assert row["test_acc"] is None
@@ -581,7 +580,7 @@ def test_what_cannot_be_served_leaves_no_trace(tmp_path: Path, trained: Path, re
 def test_the_rows_hold_every_figure(trained: Path):
     for method in ("fedaf", "fedaf-c"):
         forget_run(trained, [CLASS], method)
-    audit = audit_run(trained)
+    audit = audit_run(trained).to_json()
     assert audit == json.loads((trained / "audit.json").read_text())
     assert [(row["method"], row["preset"]) for row in audit["rows"]] == [
         ("before", None), ("retrain", "default"), ("fedaf", "recommended"), ("fedaf-c", "default"),
@@ -656,7 +655,7 @@ def test_two_requests_are_audited_apart(trained: Path):
         forget_run(trained, requests, "fedaf-c")
     targets = {}
     for requests in ([CLASS], [OTHER], both[::-1]):
-        audit = audit_run(trained, requests)
+        audit = audit_run(trained, requests).to_json()
         assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf-c"]
         targets[audit["target"]] = audit["rows"][2]["model"]
         assert (audit["backdoor"] is not None) == (CLASS in requests)
@@ -668,7 +667,7 @@ def test_two_requests_are_audited_apart(trained: Path):
     assert len(set(targets.values())) == 3
     assert len(list((trained / "forgotten").glob("retrain-*"))) == 3
     forget_run(trained, [OTHER], "fedaf")
-    assert audit_run(trained)["target"] == "class 5 of client 1", "the newest, where none is named"
+    assert audit_run(trained).to_json()["target"] == "class 5 of client 1", "the newest, where none is named"
 
 
 def test_nothing_to_audit(trained: Path):
@@ -711,7 +710,7 @@ def test_a_whole_client_and_samples_end_to_end(trained: Path):
     ids = CONFIG.build_federation(CONFIG.load_dataset()).client(2).samples.ids[:12].tolist()
     for request in (ErasureRequest.of_client(1), ErasureRequest.of_samples(2, ids)):
         forget_run(trained, [request])
-        audit = audit_run(trained, [request])
+        audit = audit_run(trained, [request]).to_json()
         assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf"]
         assert audit["rows"][0]["bd_acc_test"] is None, "no trigger belongs to this request"
         assert audit["rows"][0]["bd_acc_plain"] is None
@@ -730,7 +729,7 @@ def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     lines: list[str] = []
     with pytest.raises(Stop):
         demo_run(tmp_path / "demo", progress=stop_at("training", 6), say=lines.append)
-    audit = demo_run(tmp_path / "demo", say=lines.append)
+    audit = demo_run(tmp_path / "demo", say=lines.append).to_json()
     assert lines[0].startswith("1  Training: 4 clients, 1,437 digits; client 0's threes carry a trigger")
     assert lines[1] == f"1  Going on with the federation in {tmp_path / 'demo'}."
     methods = {(row["method"], row["preset"]) for row in audit["rows"]}

@@ -33,6 +33,7 @@ from fedforget.audit.relearning import relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.guard import Guard
+from fedforget.federation.observed import Progress
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.seam import Federation
 from fedforget.params import State
@@ -48,7 +49,6 @@ ATTACKS: tuple[Attack, ...] = get_args(Attack)
 REST = "unseen data of all classes"
 WITHOUT = "unseen data without the feature"
 
-Progress = Callable[[str, int, int], None]
 Measured = TypeVar("Measured")
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -17,20 +17,14 @@ import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
+from fedforget.federation.observed import Observed, Progress, silent
 from fedforget.federation.rounds import Schedule, drawn, train
-from fedforget.federation.seam import Federation, TargetSize
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import CountSamples, Reply, Task
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    pass
 
 
 class OracleCache(Protocol):
@@ -75,7 +69,7 @@ def oracle_models(
     served: Sequence[ErasureRequest] = (),
     cache: OracleCache | None = None,
     retrained: Mapping[str, Tensor] | None = None,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> list[State]:
     """The first `count` oracles: models of federations that never had the targets of `requests` and `served`.
 
@@ -196,24 +190,15 @@ class _Ensemble:
             self._cache.drop_round(key)
 
 
-class _Attended:
+class _Attended(Observed):
     """A federation that tells how far it is, and notes whether a client missed a round: a federation on other machines
     goes on without one that is away, and a model without its data must not be kept for one with them."""
 
     def __init__(self, federation: Federation, replies_a_round: int, rounds: int, progress: Progress) -> None:
-        self._federation, self._progress = federation, progress
-        self._round = replies_a_round
+        super().__init__(federation)
+        self._progress, self._round = progress, replies_a_round
         self._done, self._total = 0, rounds * self._round
-        self.model, self.classes = federation.model, federation.classes
-        self.normalisation, self.device = federation.normalisation, federation.device
         self.complete = True
-
-    @property
-    def clients(self) -> Sequence[int]:
-        return self._federation.clients
-
-    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
-        return self._federation.check(requests)
 
     def begin(self, rounds_done: int) -> None:
         """A model that has this many rounds behind it is trained next."""
@@ -223,7 +208,7 @@ class _Attended:
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         asked = list(self.clients if to is None else to)
         replies = 0
-        for reply in self._federation.ask(task, state, asked):
+        for reply in super().ask(task, state, asked):
             replies += 1
             self._add(1)
             yield reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich import box
@@ -24,6 +24,7 @@ from fedforget.cli.targets import (
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run
+from fedforget.runs.record import BEFORE, REPORT, Audit
 
 
 def audit(
@@ -56,16 +57,16 @@ def audit(
             run, requests or None, level=level, oracles=oracles, attacks=chosen, progress=progress, device=device
         )
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result.to_json()))
         return
-    show_audit(result, Run(run).folder / "report.html")
+    show_audit(result, Run(run).folder / REPORT)
 
 
-def show_audit(result: dict[str, Any], report: Path) -> None:
+def show_audit(result: Audit, report: Path) -> None:
     """The audit's table on the terminal."""
     console = Console(highlight=False)
-    feature = any("sensitivity" in row for row in result["rows"])
-    title = f"Forgetting {result['target']} ({result['target_samples']} samples), in percent: test data;\n" + (
+    feature = any(row.sensitivity is not None for row in result.rows)
+    title = f"Forgetting {result.target} ({result.target_samples} samples), in percent: test data;\n" + (
         "test data without the feature; retained data; S: how sensitive the model is to the feature"
         if feature
         else "the target as trained, after one further round, as its true class; retained data"
@@ -77,27 +78,27 @@ def show_audit(result: dict[str, Any], report: Path) -> None:
     table.add_column("", no_wrap=True)
     for column in (*columns, "seconds", "gradients"):
         table.add_column(column, justify="right", no_wrap=True)
-    for row in result["rows"]:
-        name = row["method"] if row["preset"] in (None, "default") else f"{row['method']} {row['preset']}"
-        if row["note"]:
+    for row in result.rows:
+        name = row.method if row.preset in (None, "default") else f"{row.method} {row.preset}"
+        now, later, heard = row.now, row.later, row.sensitivity
+        if now is None or later is None:
             table.add_row(name, "diverged", *["–"] * 6)
             continue
-        later, heard = row["after_one_round"]["bd_acc"], row.get("sensitivity", {})
-        figures = [row["test_acc"], row["bd_acc"], later, row["true_acc"], row["retained_acc"]]
-        if feature:
-            figures = [row["test_acc"], heard["unseen_acc_without"], row["retained_acc"]]
+        figures = [now.test_acc, now.bd_acc, later.bd_acc, now.true_acc, now.retained_acc]
+        if heard is not None:
+            figures = [now.test_acc, heard["unseen_acc_without"], now.retained_acc]
         shown = ["–" if value is None else f"{value:.1f}" for value in figures]
-        if feature:
-            shown += ["–" if heard[name] is None else f"{heard[name]:.4f}" for name in ("target", "unseen")]
-        seconds = "–" if row["seconds"] is None else f"{row['seconds']:.2f}"
-        gradients = "–" if row["gradient_evaluations"] is None else f"{row['gradient_evaluations']:,.0f}"
+        if heard is not None:
+            shown += ["–" if value is None else f"{value:.4f}" for value in (heard["target"], heard["unseen"])]
+        seconds = "–" if row.cost is None else f"{row.cost.total_seconds:.2f}"
+        gradients = "–" if row.cost is None else f"{row.cost.gradient_evaluations:,.0f}"
         table.add_row(name, *shown, seconds, gradients)
     console.print(table)
-    for row in result["rows"]:
-        if row.get("verdict") and row["method"] != "before":
-            line = f"{row['method']} ({row['preset']}): {verdict_line(row['verdict'])}"
+    for row in result.rows:
+        if row.verdict is not None and row.method != BEFORE:
+            line = f"{row.method} ({row.preset}): {verdict_line(row.verdict)}"
             console.print(line, markup=False, soft_wrap=True)
-        for note in [row["note"], *row["notes"]]:
+        for note in [row.note, *row.notes]:
             if note:
-                console.print(f"{row['method']} ({row['preset']}): {note}", markup=False, soft_wrap=True)
+                console.print(f"{row.method} ({row.preset}): {note}", markup=False, soft_wrap=True)
     console.print(f"Report: {report}", markup=False, soft_wrap=True)

@@ -12,6 +12,7 @@ from rich.console import Console
 from fedforget.cli.audit import show_audit
 from fedforget.cli.terminal import JsonOption, progress_bars
 from fedforget.runs.demo import demo_run
+from fedforget.runs.record import REPORT
 
 
 def demo(
@@ -23,6 +24,6 @@ def demo(
     with progress_bars(as_json) as progress:
         result = demo_run(out, progress=progress, say=lambda line: console.print(line, markup=False))
     if as_json:
-        print(json.dumps(result))
+        print(json.dumps(result.to_json()))
         return
-    show_audit(result, out / "report.html")
+    show_audit(result, out / REPORT)

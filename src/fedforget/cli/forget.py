@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -24,6 +23,7 @@ from fedforget.errors import InputError
 from fedforget.methods import METHODS, method_settings, setting_words
 from fedforget.methods.fedaf.settings import EFFORTS
 from fedforget.runs.forget import forget_run
+from fedforget.runs.record import Result
 
 
 def forget(
@@ -64,16 +64,15 @@ def forget(
             [f"Training of {run} is running; the request is queued and served before its next round."],
         )
         return
-    result = json.loads((folder / "result.json").read_text())
-    stages = ", ".join(
-        f"{stage} {seconds:.2f} s" for stage, seconds in result["cost"]["seconds_by_stage"].items() if seconds >= 0.005
-    )
-    values = {key: result[key] for key in ("method", "preset", "target", "sha256", "settings", "cost")}
+    result = Result.read(folder)
+    cost, written = result.cost, result.to_json()
+    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in cost.seconds.items() if seconds >= 0.005)
+    values = {key: written[key] for key in ("method", "preset", "target", "sha256", "settings", "cost")}
     print_result(
         as_json,
         {"folder": str(folder), **values},
         [
-            f"Served {result['target']} in {result['cost']['seconds']:.2f} s ({stages}).",
+            f"Served {result.target} in {cost.total_seconds:.2f} s ({stages}).",
             f"The new model is in {folder}; whether it forgot, the audit tells: fedforget audit {run}",
         ],
     )

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from fedforget.federation.guard import Guard
-from fedforget.federation.seam import Federation, TargetSize
+from fedforget.federation.observed import Observed
+from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.params import state_bytes
-from fedforget.requests import ErasureRequest
 
 
 @dataclass
@@ -54,17 +54,13 @@ class Cost:
         return cls(dict(values["seconds_by_stage"]), *(values[name] for name in names))
 
 
-class Meter:
+class Meter(Observed):
     """A federation that writes down what everything costs. Methods run on a meter and name the stage they are in.
 
     Before the first task of a method, and only if it comes to that, the clients get their `withdrawals`."""
 
     def __init__(self, federation: Federation, withdrawals: Sequence[Withdraw] = ()) -> None:
-        self.federation = federation
-        self.model = federation.model
-        self.classes = federation.classes
-        self.normalisation = federation.normalisation
-        self.device = federation.device
+        super().__init__(federation)
         self.cost = Cost()
         self.notes: list[str] = []
         self.guard: Guard | None = None
@@ -74,13 +70,6 @@ class Meter:
         self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()
-
-    @property
-    def clients(self) -> Sequence[int]:
-        return self.federation.clients
-
-    def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
-        return self.federation.check(requests)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -102,7 +91,7 @@ class Meter:
 
     def _ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None) -> Iterator[Reply]:
         sent = state_bytes(state)
-        for reply in self.federation.ask(task, state, to):
+        for reply in super().ask(task, state, to):
             numbers = len(reply.numbers) + sum(len(curve) for curve in reply.curves.values())
             self.cost.bytes += sent + state_bytes(reply.tensors) + 8 * numbers
             self.cost.gradient_evaluations += reply.gradient_evaluations

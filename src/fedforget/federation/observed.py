@@ -18,15 +18,13 @@ def silent(what: str, done: int, total: int) -> None:
     pass
 
 
-class Watched:
-    """A federation that tells how far it is: one step for each reply, save to a withdrawal, which is no work."""
+class Observed:
+    """A federation that passes everything on to another: who watches one says only what is different."""
 
-    def __init__(self, federation: Federation, what: str, total: int, progress: Progress, done: int = 0) -> None:
+    def __init__(self, federation: Federation) -> None:
         self._federation = federation
-        self._what, self._total, self._done, self._progress = what, total, done, progress
         self.model, self.classes = federation.model, federation.classes
         self.normalisation, self.device = federation.normalisation, federation.device
-        progress(what, done, total)
 
     @property
     def clients(self) -> Sequence[int]:
@@ -36,31 +34,38 @@ class Watched:
         return self._federation.check(requests)
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
-        for reply in self._federation.ask(task, state, to):
+        return self._federation.ask(task, state, to)
+
+
+class Watched(Observed):
+    """A federation that tells how far it is: one step for each reply, save to a withdrawal, which is no work."""
+
+    def __init__(self, federation: Federation, what: str, total: int, progress: Progress, done: int = 0) -> None:
+        super().__init__(federation)
+        self._what, self._total, self._done, self._progress = what, total, done, progress
+        progress(what, done, total)
+
+    def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        for reply in super().ask(task, state, to):
             if not isinstance(task, Withdraw):
                 self._done = min(self._done + 1, self._total)
                 self._progress(self._what, self._done, self._total)
             yield reply
 
 
-class Attentive:
+class Attentive(Observed):
     """A federation that asks, at every reply, whether the work is still wanted."""
 
-    def __init__(self, federation: Federation, check: Callable[[], None]) -> None:
-        self._federation, self._check = federation, check
-        self.model, self.classes = federation.model, federation.classes
-        self.normalisation, self.device = federation.normalisation, federation.device
-
-    @property
-    def clients(self) -> Sequence[int]:
-        return self._federation.clients
+    def __init__(self, federation: Federation, wanted: Callable[[], None]) -> None:
+        super().__init__(federation)
+        self._wanted = wanted
 
     def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
-        self._check()
-        return self._federation.check(requests)
+        self._wanted()
+        return super().check(requests)
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
-        self._check()
-        for reply in self._federation.ask(task, state, to):
-            self._check()
+        self._wanted()
+        for reply in super().ask(task, state, to):
+            self._wanted()
             yield reply

@@ -30,6 +30,7 @@ from fedforget.ledger.workplace import remains, sweep, workplace
 from fedforget.requests import describe_requests
 from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, NotWanted, Outcome, clear, each_once, prepare
+from fedforget.runs.record import REPORT
 
 log = logging.getLogger(__name__)
 MOST_JUMP = timedelta(hours=1)
@@ -175,14 +176,14 @@ class Worker:
             guard = self.ledger.store_model_bytes((folder / outcome.guard).read_bytes())
         return Result(
             model=model,
-            method=outcome.method,
-            preset=outcome.preset,
-            settings=outcome.settings,
+            method=outcome.result.method,
+            preset=outcome.result.preset,
+            settings=outcome.result.settings,
             evidence=folder / outcome.evidence,
-            accuracy_before=outcome.accuracy_before,
-            accuracy_after=outcome.accuracy_after,
-            report=folder / outcome.report,
-            cost=outcome.cost,
+            accuracy_before=outcome.before.retained_acc,
+            accuracy_after=outcome.after.retained_acc,
+            report=folder / REPORT,
+            cost=outcome.result.cost.to_json(),
             guard=guard,
             remains=remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
         )

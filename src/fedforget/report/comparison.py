@@ -53,7 +53,7 @@ class Comparison:
         """In one word; the template has the sentence for each."""
         now, start, goal = (r.get("bd_acc") for r in (row, self.before, self.retrain))
         if now is None or start is None or goal is None:
-            return "alone" if "test_acc" in row else "stopped"
+            return "stopped" if row.get("note") else "alone"
         slack = self.tolerance(goal)
         if now > goal + slack:
             return "kept" if now - goal > (start - goal) / 2 else "part"

@@ -19,23 +19,25 @@ from fedforget.data.samples import Dataset
 from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
 from fedforget.report.comparison import NAMES, Comparison, bought, row_name
 from fedforget.report.numbers import amount, human_bytes, loss, percent, points, ratio, seconds, sensed
+from fedforget.runs.record import Audit
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports `runs`
     from jinja2 import Template
 
 
-def write_report(path: Path, audit: dict[str, Any], dataset: Dataset, backdoor: Backdoor | None) -> None:
-    """Write `audit` as one HTML file. The same audit gives the same bytes."""
+def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor | None) -> None:
+    """Write an audit as one HTML file. The same audit gives the same bytes."""
     from fedforget.data.files import write_text
     from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
 
+    audit = found.to_json()
     comparison = Comparison(audit)
     methods = [row for row in audit["rows"] if row["method"] not in ("before", "retrain")]
     measured = [row for row in methods if row.get("per_class")]
     curved = [row for row in methods if (row.get("curves") or {}).get("target_hits")]
     page = page_template().render(
         audit=audit,
-        run=audit.get("run") or {},
+        run=audit["run"],
         against=comparison,
         measured=measured,
         bars=[draw_class_bars(comparison, row, f"bars{place}") for place, row in enumerate(measured)],

@@ -13,12 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedforget.audit.closeness import Look, compare_with_oracles, look_at
-from fedforget.audit.compare import audit_models
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.examine import (
     ATTACKS,
@@ -31,10 +30,8 @@ from fedforget.audit.examine import (
     examine_oracles,
     judge,
 )
-from fedforget.audit.measures import Measures
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
-from fedforget.data.files import write_json
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Progress, silent
@@ -42,10 +39,12 @@ from fedforget.federation.seam import Federation
 from fedforget.params import State, digest
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.compare import audit_models
+from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
 from fedforget.runs.oracle_cache import FolderOracleCache
-from fedforget.runs.store import guard_file, load_guard, load_model
+from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
+from fedforget.runs.store import guard_file
 
 
 def audit_run(
@@ -58,7 +57,7 @@ def audit_run(
     progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
-) -> dict[str, Any]:
+) -> Audit:
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
@@ -75,47 +74,49 @@ def audit_run(
     run = Run(folder)
     run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
     asked, chosen = _chosen(run, requests)
-    before = chosen[-1]["before"]
-    trunk = Trunk.from_json(before)
+    trunk = list(chosen.values())[-1].before
     dataset = run.config.load_dataset()
     federation = federation or run.config.build_federation(dataset, device)
-    there = any(r["method"] == "retrain" and r["before"] == before for r in chosen)
+    there = any(result.method == "retrain" and result.before == trunk for result in chosen.values())
     if not there and chosen_level != "alone":
         branch_off(run, trunk, federation, asked, "retrain", "default", progress, {})
         _, chosen = _chosen(run, asked)
-    chosen = [r for r in chosen if r["before"] == before]
-    models = {"before": run.load_trunk(trunk)}
-    guards = {"before": run.load_guard(trunk)}
-    for result in chosen:
-        if "diverged" not in result:
-            models[result["name"]] = load_model(Path(result["folder"]) / "model.safetensors", result["sha256"])
-            guards[result["name"]] = load_guard(Path(result["folder"]), result.get("guard"))
-    backdoors = () if run.config.backdoor is None else (run.config.backdoor,)
-    audit = audit_models(
-        federation, dataset, models, chosen, asked, run.config.schedule, progress,
-        served=trunk.served, backdoors=backdoors, guards=guards,
+    chosen = {place: result for place, result in chosen.items() if result.before == trunk}
+    models = {BEFORE: run.load_trunk(trunk)}
+    guards = {BEFORE: run.load_guard(trunk)}
+    for place, result in chosen.items():
+        if result.diverged is None:
+            models[result.name], guards[result.name] = result.load_model(place), result.load_guard(place)
+    asking, planted = {request.client for request in asked}, run.config.backdoor
+    backdoor = planted if planted is not None and planted.request.client in asking else None
+    rows = audit_models(
+        federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
+        served=trunk.served, backdoor=backdoor, guards=guards,
     )  # fmt: skip
-    audit["run"] = run.config.to_json()
     if chosen_level is not None:
         case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
-        _judge_all(run, case, count, dataset, models, guards, chosen, audit, progress)
-    write_report(run.folder / "report.html", audit, dataset, run.config.backdoor)
-    for row in audit["rows"]:  # a method that stopped has no figures; who reads rows finds every name all the same
-        row.update({item.name: row.get(item.name) for item in fields(Measures)})
-    write_json(run.folder / "audit.json", audit)
+        judged = _judge_all(run, case, count, dataset, models, guards, chosen, progress)
+        rows = [replace(row, **judged.get(row.name, {})) for row in rows]
+    samples = sum(size.target for size in federation.check(asked).values())
+    audit = Audit(
+        asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json(),
+        describe_requests(asked),
+    )  # fmt: skip
+    write_report(run.folder / REPORT, audit, dataset, planted)
+    audit.write(run.folder)
     return audit
 
 
 def _chosen(
     run: Run, requests: Sequence[ErasureRequest] | None
-) -> tuple[tuple[ErasureRequest, ...], list[dict[str, Any]]]:
-    """(the requests, what served them)."""
+) -> tuple[tuple[ErasureRequest, ...], dict[Path, Result]]:
+    """(the requests, what served them by its folder)."""
     results = results_of(run)
     if not results:
         raise InputError(f"Nothing has been forgotten in {run.folder} yet; run `fedforget forget {run.folder}` first.")
-    asked = tuple(requests) if requests else tuple(ErasureRequest.from_json(v) for v in results[-1]["requests"])
-    chosen = [r for r in results if r["id"] == requests_id(asked)]
+    asked = tuple(requests) if requests else list(results.values())[-1].requests
+    chosen = {place: result for place, result in results.items() if result.id == requests_id(asked)}
     if not chosen:
         raise InputError(
             f"No method has forgotten {describe_requests(asked)} in {run.folder} yet; "
@@ -131,11 +132,10 @@ def _judge_all(
     dataset: Dataset,
     models: Mapping[str, State],
     guards: Mapping[str, Guard | None],
-    results: Sequence[Mapping[str, Any]],
-    audit: dict[str, Any],
+    results: Mapping[Path, Result],
     progress: Progress,
-) -> None:
-    """Give every row its verdict, and every method's folder its evidence."""
+) -> dict[str, dict[str, Any]]:
+    """What every examined model's `Figures` get, with its verdict; every method's folder gets its evidence."""
     data = _data_digest(run, dataset)
     oracles: list[State] = []
     if count:
@@ -151,22 +151,22 @@ def _judge_all(
         progress("examining", number, len(names))
         examined[name] = examine(case, models[name], oracles, guards[name])
     progress("examining", len(names), len(names))
-    rows = {_row_name(row): row for row in audit["rows"]}
+    found: dict[str, dict[str, Any]] = {name: {} for name in examined}
     if count:
         everybody = [*zip(oracles, examined_oracles, strict=True), *((models[n], e) for n, e in examined.items())]
         looks = _looks(case, dataset, everybody, progress)
         own = dict(zip(examined, looks[count:], strict=True))
         for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
-            rows[name] |= figures
-    folders = {result["name"]: result for result in results}
+            found[name] |= figures
+    places = {result.name: place for place, result in results.items()}
     for name, examination in examined.items():
-        exact = name != "before" and bool(folders[name].get("exact"))
-        evidence, verdict = judge(case.level, examination, examined["before"], examined_oracles, exact=exact)
-        rows[name]["verdict"] = verdict.to_json()
-        if name == "before":
+        exact = name != BEFORE and results[places[name]].exact
+        evidence, verdict = judge(case.level, examination, examined[BEFORE], examined_oracles, exact=exact)
+        found[name]["verdict"] = verdict.to_json()
+        if name == BEFORE:
             continue
-        result = folders[name]
-        path = Path(result["folder"]) / f"{_evidence_name(case)}.json"
+        result = results[places[name]]
+        path = places[name] / f"{_evidence_name(case)}.json"
         record = evidence_record(
             request={
                 "requests": [request.to_json() for request in case.requests],
@@ -177,34 +177,34 @@ def _judge_all(
             run={"config": run.config.to_json(), "data": data},
             models={
                 "subject": {
-                    "method": result["method"],
-                    "preset": result["preset"],
-                    "settings": result["settings"],
-                    "file": "model.safetensors",
-                    "sha256": result["sha256"],
+                    "method": result.method,
+                    "preset": result.preset,
+                    "settings": dict(result.settings),
+                    "file": MODEL,
+                    "sha256": result.sha256,
                     "digest": digest(models[name]),
-                    **_guard_of(result),
+                    **_guard_of(result.guard),
                     **({"exact": True} if exact else {}),
                 },
-                "before": {"digest": digest(models["before"]), "sha256": result["before"]["sha256"]}
-                | _guard_of(result["before"]),
+                "before": {"digest": digest(models[BEFORE]), "sha256": result.before.sha256}
+                | _guard_of(result.before.guard),
                 "oracles": [digest(state) for state in oracles],
             },
             readings=evidence,
             verdict=verdict,
             pictures={
                 "subject": examination.pictures,
-                "before": examined["before"].pictures,
+                "before": examined[BEFORE].pictures,
                 "oracles": [o.pictures for o in examined_oracles],
             },
             level=case.level,
-            notes=(*result.get("notes", ()), *examination.notes),
+            notes=(*result.notes, *examination.notes),
         )
-        rows[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+        found[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
+    return found
 
 
-def _guard_of(result: Mapping[str, Any]) -> dict[str, Any]:
-    sha256 = result.get("guard")
+def _guard_of(sha256: str | None) -> dict[str, Any]:
     return {} if sha256 is None else {"guard": {"file": guard_file(sha256), "sha256": sha256}}
 
 
@@ -224,10 +224,6 @@ def _looks(
         found.append(look_at(case.federation, state, dataset.test, *examination.shares, case.schedule.threads))
     progress("comparing", len(examined), len(examined))
     return found
-
-
-def _row_name(row: Mapping[str, Any]) -> str:
-    return "before" if row["method"] == "before" else f"{row['method']}:{row['preset']}"
 
 
 def _data_digest(run: Run, dataset: Dataset) -> str:

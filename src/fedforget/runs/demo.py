@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fedforget.data.backdoor import Backdoor
 from fedforget.errors import DivergedError
@@ -15,6 +14,7 @@ from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig, default_trigger
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run
+from fedforget.runs.record import Audit
 from fedforget.runs.train import train_run
 
 DEMO_REQUEST = ErasureRequest.of_class(client=0, label=3)
@@ -28,7 +28,7 @@ def demo_config() -> RunConfig:
     return RunConfig(schedule=schedule, backdoor=backdoor)
 
 
-def demo_run(folder: Path, *, progress: Progress = silent, say: Callable[[str], None] = print) -> dict[str, Any]:
+def demo_run(folder: Path, *, progress: Progress = silent, say: Callable[[str], None] = print) -> Audit:
     """The main job, small: four clients with scikit-learn's digits; client 0's threes carry a trigger and a wrong
     label, and client 0 withdraws them."""
     folder, config = Path(folder), demo_config()

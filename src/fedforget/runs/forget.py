@@ -14,16 +14,8 @@ from fedforget.methods import METHODS, Forgetting, check_history, check_servable
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Run, Trunk
-from fedforget.runs.store import (
-    FolderCheckpoints,
-    load_guard,
-    load_model,
-    make_folder,
-    read_sealed,
-    save_guard,
-    save_model,
-    write_sealed,
-)
+from fedforget.runs.record import MODEL, RESULT, Result
+from fedforget.runs.store import FolderCheckpoints, make_folder, save_guard, save_model
 
 
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
@@ -118,7 +110,7 @@ def forget_run(
     if run.finished:
         serve_late(run, federation, progress)
     folder = branch_folder(run, requests, method, preset)
-    return folder if (folder / "result.json").exists() else None
+    return folder if (folder / RESULT).exists() else None
 
 
 def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, preset: str) -> Path:
@@ -127,13 +119,11 @@ def branch_folder(run: Run, requests: Sequence[ErasureRequest], method: str, pre
 
 def _adopt(run: Run, branch: Path) -> None:
     """Make the model of `branch` the run's own."""
-    result = read_sealed(branch / "result.json")
-    if result["before"] != run.trunk.to_json():
+    result = Result.read(branch)
+    if result.before != run.trunk:
         raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
-    requests = [ErasureRequest.from_json(values) for values in result["requests"]]
-    model = load_model(branch / "model.safetensors", result["sha256"])
-    guard = load_guard(branch, result.get("guard"))
-    run.save_round(run.rounds_done, model, (*run.served, *requests), run.keep_guard(guard))
+    served = (*run.served, *result.requests)
+    run.save_round(run.rounds_done, result.load_model(branch), served, run.keep_guard(result.load_guard(branch)))
 
 
 def branch_off(
@@ -164,64 +154,30 @@ def branch_off(
     return folder
 
 
-def _record(run: Run, result: Forgetting, before: Trunk) -> None:
+def _record(run: Run, made: Forgetting, before: Trunk) -> None:
     """Write down a model that forgot, and the one it came from. result.json comes last: a folder without it is not a
     result."""
-    folder = branch_folder(run, result.requests, result.method, result.preset)
+    folder = branch_folder(run, made.requests, made.method, made.preset)
     make_folder(folder)
-    for old in (folder / "result.json", *folder.glob("guard-*.safetensors")):
+    for old in (folder / RESULT, *folder.glob("guard-*.safetensors")):
         old.unlink(missing_ok=True)
-    checksum = save_model(folder / "model.safetensors", result.state)
-    values = {
-        "method": result.method,
-        "preset": result.preset,
-        "requests": [request.to_json() for request in result.requests],
-        "target": describe_requests(result.requests),
-        "sha256": checksum,
-        "guard": save_guard(folder, result.guard),
-        "exact": result.exact,
-        "before": before.to_json(),
-        "settings": dict(vars(result.settings)),
-        "cost": result.cost.to_json(),
-        "curves": result.curves,
-        "notes": list(result.notes),
-    }
-    write_sealed(folder / "result.json", values)
+    Result(
+        made.method, made.preset, made.requests, before, save_model(folder / MODEL, made.state),
+        save_guard(folder, made.guard), made.exact, vars(made.settings), made.cost, made.curves, made.notes,
+    ).write(folder)  # fmt: skip
 
 
 def _record_divergence(
-    run: Run, requests: Sequence[ErasureRequest], method: str, preset: str, error: DivergedError
+    run: Run, requests: tuple[ErasureRequest, ...], method: str, preset: str, error: DivergedError
 ) -> None:
     """Write down that there is no model, and why."""
     folder = branch_folder(run, requests, method, preset)
     make_folder(folder)
-    asked = [request.to_json() for request in requests]
-    values = {
-        "method": method,
-        "preset": preset,
-        "requests": asked,
-        "before": run.trunk.to_json(),
-        "diverged": str(error),
-    }
-    write_sealed(folder / "result.json", values)
-    (folder / "model.safetensors").unlink(missing_ok=True)
+    Result(method, preset, requests, run.trunk, diverged=str(error)).write(folder)
+    (folder / MODEL).unlink(missing_ok=True)
 
 
-def results_of(run: Run) -> list[dict[str, Any]]:
-    """Every finished result of the folder, oldest first."""
-    found = []
-    for path in sorted(run.folder.glob("forgotten/*/result.json"), key=lambda p: (p.stat().st_mtime, p)):
-        try:
-            values = read_sealed(path)
-            requests = [ErasureRequest.from_json(v) for v in values["requests"]]
-            Trunk.from_json(values["before"])
-        except (ValueError, KeyError, TypeError):
-            raise InputError(f"{path} is damaged and cannot be read; delete its folder and forget again.") from None
-        name = f"{values['method']}:{values['preset']}"
-        found.append({**values, "id": requests_id(requests), "name": name, "folder": str(path.parent)})
-    return found
-
-
-def result_folders(run: Run, requests: Sequence[ErasureRequest]) -> list[Path]:
-    """The folders of what served these requests, oldest first."""
-    return [Path(result["folder"]) for result in results_of(run) if result["id"] == requests_id(requests)]
+def results_of(run: Run) -> dict[Path, Result]:
+    """Every finished result by its folder, oldest first."""
+    found = sorted(run.folder.glob(f"forgotten/*/{RESULT}"), key=lambda path: (path.stat().st_mtime, path))
+    return {path.parent: Result.read(path.parent) for path in found}

@@ -5,7 +5,7 @@
     checkpoints/   the version's guard, if it has one
     forgotten/ audit.json report.html      as `forget_run` and `audit_run` leave them
     oracles/       kept for the next job of the federation
-    outcome.json   sealed, written last: where the result lies, and what was measured
+    outcome.json   sealed, written last: what forgot, and what was found
     progress.json failure.json     where a job is done elsewhere: how far it is, and why it came to nothing
 
 So a job is served (`serving`) by the same code as a run, in this process or in Flower's server app, and one that was
@@ -26,6 +26,7 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import VERSION, Trunk
+from fedforget.runs.record import MODEL, Figures, Result
 from fedforget.runs.store import guard_file, read_sealed, write_sealed
 
 
@@ -121,28 +122,45 @@ def clear(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a job; the files are named from its folder."""
+    """What came of a job: what forgot, and what was found of it and of the model before."""
 
     job: str
-    method: str
-    preset: str
-    settings: dict[str, Any]
-    sha256: str
-    model: str
-    evidence: str
-    report: str
-    accuracy_before: float | None
-    accuracy_after: float | None
-    """On all clients' retained data, in percent."""
-    cost: dict[str, Any]
-    guard: str | None = None
-    """The file of what later rounds of the model are held to, if they are."""
+    folder: str
+    """Where the model that forgot lies, named from the job's folder."""
+    result: Result
+    before: Figures
+    after: Figures
+
+    @property
+    def model(self) -> str:
+        """Its file, named from the job's folder."""
+        return f"{self.folder}/{MODEL}"
+
+    @property
+    def guard(self) -> str | None:
+        """So too the file of what later rounds of the model are held to, if they are."""
+        return None if self.result.guard is None else f"{self.folder}/{guard_file(self.result.guard)}"
+
+    @property
+    def evidence(self) -> str:
+        """And the file that the verdict on it was made from."""
+        assert self.after.evidence is not None, "what a job made is judged"
+        return self.after.evidence["file"]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**vars(self), **{name: getattr(self, name).to_json() for name in ("result", "before", "after")}}
+
+    def write(self, folder: Path) -> None:
+        write_sealed(folder / "outcome.json", self.to_json())
 
     @classmethod
     def read(cls, folder: Path, job: Job) -> Outcome | None:
-        """What came of this very job; None where it is not done."""
+        """What came of this very job; None where it is not done, or an earlier fedforget wrote what came of it."""
         values = _read(folder / "outcome.json", job)
-        return None if values is None else cls(**values)
+        if values is None or "result" not in values:
+            return None
+        before, after = Figures.from_json(values["before"]), Figures.from_json(values["after"])
+        return cls(values["job"], values["folder"], Result.from_json(values["result"]), before, after)
 
 
 @dataclass(frozen=True)

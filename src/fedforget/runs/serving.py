@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from fedforget.data.files import write_bytes, writing
+from fedforget.data.files import write_bytes
 from fedforget.errors import InputError
-from fedforget.federation.cost import Cost
 from fedforget.federation.observed import Progress
 from fedforget.federation.seam import Federation
 from fedforget.requests import ErasureRequest, covers, describe_requests, overlap
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, branch_off
-from fedforget.runs.job import Job, Outcome, each_once, requests_of
-from fedforget.runs.store import guard_file, load_guard, load_model, read_sealed, save_guard, write_sealed
+from fedforget.runs.job import Job, Outcome, each_once
+from fedforget.runs.record import BEFORE, MODEL, Result
+from fedforget.runs.store import make_folder, save_guard
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""
@@ -35,10 +35,10 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     result = None
     if fresh:
         branch = branch_folder(run, fresh, job.method, job.preset)
-        result = _result_in(branch, run.trunk)
+        result = _whole_result(branch, run.trunk)
         if result is None:
             branch_off(run, run.trunk, federation, fresh, job.method, job.preset, progress, job.settings)
-            result = _result_in(branch, run.trunk)
+            result = Result.read(branch)
     audited = fresh
     if known or gone:
         audited = each_once((*fresh, *known))
@@ -47,19 +47,11 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     assert result is not None, "a job has at least one request"
     auditing()
     # Retrain is the first of the oracles: there it would be judged against itself.
-    level = "alone" if result["method"] == "retrain" else job.level
+    level = "alone" if result.method == "retrain" else job.level
     audit = audit_run(folder, audited, level=level, progress=progress, federation=federation)
-    rows = {(row["method"], row["preset"]): row for row in audit["rows"]}
-    row, before = rows[result["method"], result["preset"]], rows["before", None]
-    model = branch_folder(run, audited, result["method"], result["preset"]) / "model.safetensors"
-    held_to = result.get("guard")
-    guard = None if held_to is None else model.with_name(guard_file(held_to)).relative_to(folder).as_posix()
-    outcome = Outcome(
-        job.id, result["method"], result["preset"], result["settings"], result["sha256"],
-        model.relative_to(folder).as_posix(), row["evidence"]["file"], "report.html",
-        before["retained_acc"], row["retained_acc"], result["cost"], guard,
-    )  # fmt: skip
-    write_sealed(folder / "outcome.json", vars(outcome))
+    place = branch_folder(run, audited, result.method, result.preset).relative_to(folder).as_posix()
+    outcome = Outcome(job.id, place, result, audit.row(BEFORE), audit.row(result.name))
+    outcome.write(folder)
     return outcome
 
 
@@ -112,52 +104,40 @@ def _notes(
     return notes
 
 
-def _result_in(folder: Path, trunk: Trunk) -> dict[str, Any] | None:
+def _whole_result(folder: Path, trunk: Trunk) -> Result | None:
     """A finished result; one that is not whole, that diverged, or that began elsewhere, counts as not there."""
     try:
-        result = read_sealed(folder / "result.json")
-        load_model(folder / "model.safetensors", result["sha256"])
-        load_guard(folder, result.get("guard"))
-    except (InputError, ValueError, KeyError, OSError):
+        result = Result.read(folder)
+        result.load_model(folder)
+        result.load_guard(folder)
+    except (InputError, ValueError, OSError):
         return None
-    return result if result["before"] == trunk.to_json() else None
+    return result if result.before == trunk else None
 
 
 def _also_about(
     run: Run,
-    result: Mapping[str, Any] | None,
+    result: Result | None,
     audited: tuple[ErasureRequest, ...],
     served: Sequence[ErasureRequest],
     notes: Sequence[str],
     exact: bool,
-) -> dict[str, Any]:
+) -> Result:
     """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
     nothing was left to forget, the run's own as it is, which is as `exact` as it was."""
     trunk = run.trunk
-    before = Trunk(trunk.model, trunk.sha256, tuple(served), trunk.guard)
     if result is None:
-        method, preset = NOTHING
-        result = {
-            "method": method, "preset": preset, "settings": {}, "cost": Cost().to_json(), "curves": {}, "notes": [],
-            "sha256": trunk.sha256, "exact": exact,
-        }  # fmt: skip
-        source = run.folder / trunk.model
-        guard = run.load_guard(trunk)
+        result = Result(*NOTHING, audited, trunk, trunk.sha256, exact=exact)
+        source, guard = run.folder / trunk.model, run.load_guard(trunk)
     else:
-        asked = requests_of(result["requests"])
-        source = branch_folder(run, asked, result["method"], result["preset"]) / "model.safetensors"
-        guard = load_guard(source.parent, result.get("guard"))
-    values = {
-        **result,
-        "requests": [request.to_json() for request in audited],
-        "target": describe_requests(audited),
-        "before": before.to_json(),
-        "notes": [*dict.fromkeys((*result["notes"], *notes))],
-    }
-    folder = branch_folder(run, audited, values["method"], values["preset"])
-    with writing():
-        folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / "model.safetensors", source.read_bytes())
-    values["guard"] = save_guard(folder, guard)
-    write_sealed(folder / "result.json", values)
-    return values
+        branch = branch_folder(run, result.requests, result.method, result.preset)
+        source, guard = branch / MODEL, result.load_guard(branch)
+    folder = branch_folder(run, audited, result.method, result.preset)
+    make_folder(folder)
+    write_bytes(folder / MODEL, source.read_bytes())
+    result = replace(
+        result, requests=audited, before=replace(trunk, served=tuple(served)), guard=save_guard(folder, guard),
+        notes=tuple(dict.fromkeys((*result.notes, *notes))),
+    )  # fmt: skip
+    result.write(folder)
+    return result

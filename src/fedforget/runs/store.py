@@ -158,33 +158,56 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-class FolderCheckpoints:
-    """Keeps an unfinished method's newest round in its folder; one made with other settings does not count."""
+class NotedModel:
+    """A model with a note on it, at a `place`: PLACE.safetensors beside PLACE.json. Rounds of what is unfinished take
+    PLACE-0 and PLACE-1 by turns, and the note is written last: it never names a file that is not whole.
 
-    def __init__(self, folder: Path, settings: Any) -> None:
-        self._model = folder / "unfinished.safetensors"
-        self._note = folder / "unfinished.json"
-        self._settings = repr(settings)
+    A note that lacks one of `belongs` is about something else, and counts as not there."""
 
-    def load(self) -> tuple[int, State, dict[str, Any]] | None:
+    def __init__(self, place: Path, **belongs: Any) -> None:
+        self._place, self._belongs = place, belongs
+        self._note = place.with_name(f"{place.name}.json")
+
+    def load(self) -> tuple[dict[str, Any], State] | None:
+        """The note and the model; what is damaged is refused."""
         if not self._note.exists():
             return None
         try:
             note = read_sealed(self._note)
-        except ValueError:
+            if any(note[name] != value for name, value in self._belongs.items()):
+                return None
+            path, sha256 = self._note.with_name(note["model"]), note["sha256"]
+        except (ValueError, KeyError, TypeError):
             raise InputError(f"{self._note} is damaged and cannot be read; delete it to begin again.") from None
-        if note["settings"] != self._settings:
-            return None
-        return note["round"], load_model(self._model.with_name(note["model"]), note["sha256"]), note["cost"]
+        return note, load_model(path, sha256)
+
+    def save(self, state: Mapping[str, Tensor], round: int | None = None, **values: Any) -> None:
+        make_folder(self._place.parent)
+        turn, done = ("", {}) if round is None else (f"-{round % 2}", {"round": round})
+        path = self._place.with_name(f"{self._place.name}{turn}.safetensors")
+        checksum = save_model(path, state)
+        write_sealed(self._note, {"model": path.name, "sha256": checksum, **done, **values, **self._belongs})
+
+    def drop(self) -> None:
+        """Forget every round; the note goes first."""
+        with writing():
+            self._note.unlink(missing_ok=True)
+            for path in self._place.parent.glob(f"{self._place.name}-*"):
+                path.unlink(missing_ok=True)
+
+
+class FolderCheckpoints:
+    """Keeps an unfinished method's newest round in its folder; one made with other settings does not count."""
+
+    def __init__(self, folder: Path, settings: Any) -> None:
+        self._kept = NotedModel(folder / "unfinished", settings=repr(settings))
+
+    def load(self) -> tuple[int, State, dict[str, Any]] | None:
+        kept = self._kept.load()
+        return None if kept is None else (kept[0]["round"], kept[1], kept[0]["cost"])
 
     def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
-        make_folder(self._model.parent)
-        path = self._model.with_name(f"unfinished-{round % 2}.safetensors")
-        checksum = save_model(path, state)
-        note = {"round": round, "model": path.name, "sha256": checksum, "cost": cost, "settings": self._settings}
-        write_sealed(self._note, note)
+        self._kept.save(state, round, cost=cost)
 
     def clear(self) -> None:
-        self._note.unlink(missing_ok=True)
-        for path in self._model.parent.glob("unfinished-*.safetensors"):
-            path.unlink()
+        self._kept.drop()

@@ -30,8 +30,8 @@ from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
-from fedforget.runs.forget import forget_run, result_folders
-from fedforget.runs.store import load_model, read_sealed
+from fedforget.runs.forget import forget_run, results_of
+from fedforget.runs.record import Result
 from fedforget.runs.train import train_run
 
 
@@ -91,16 +91,16 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
         requests = [settings.request]
         summary["target"] = settings.request.describe()
         for folder in _serve_request(run, settings.request, settings.methods, federation):
-            result = read_sealed(folder / "result.json")
-            model = load_model(folder / "model.safetensors", result["sha256"])
-            summary["forgotten"][f"{result['method']}:{result['preset']}"] = {
-                "digest": digest(model),
+            result = Result.read(folder)
+            summary["forgotten"][result.name] = {
+                "digest": digest(result.load_model(folder)),
                 "folder": folder.relative_to(out).as_posix(),
-                "cost": result["cost"],
-                "notes": result["notes"],
+                "cost": result.cost.to_json(),
+                "notes": list(result.notes),
             }
         if settings.audit:
-            summary["audit"] = audit_run(out, requests, level=settings.audit_level, federation=federation)["rows"]
+            found = audit_run(out, requests, level=settings.audit_level, federation=federation)
+            summary["audit"] = found.to_json()["rows"]
     write_json(out / "summary.json", summary)
     return summary
 
@@ -109,7 +109,8 @@ def _serve_request(
     run: Run, request: ErasureRequest, methods: Sequence[tuple[str, str]], federation: FlowerFederation
 ) -> Iterator[Path]:
     if request in run.served:
-        yield from (folder for folder in result_folders(run, [request]) if (folder / "model.safetensors").exists())
+        served = ((folder, result) for folder, result in results_of(run).items() if result.requests == (request,))
+        yield from (folder for folder, result in served if result.diverged is None)
         return
     for method, preset in methods:
         folder = forget_run(run.folder, [request], method, preset, federation=federation, adopt=len(methods) == 1)

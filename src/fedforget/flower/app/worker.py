@@ -45,7 +45,7 @@ def serve_for_worker(folder: Path, federation: Federation) -> dict[str, Any]:
             outcome = serve_job(folder, Attentive(federation, teller.check), teller.progress, teller.auditing)
     except NotWanted:
         return {}
-    return vars(outcome)
+    return outcome.to_json()
 
 
 class _Teller:

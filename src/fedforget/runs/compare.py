@@ -1,0 +1,59 @@
+"""Before, Retrain and each method side by side: the first audit's table, with the curve of what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
+from fedforget.audit.measures import distance_to, measure_now_and_later
+from fedforget.data.backdoor import Backdoor
+from fedforget.data.samples import Dataset
+from fedforget.federation.guard import Guard
+from fedforget.federation.observed import Progress
+from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import Federation
+from fedforget.params import State, digest
+from fedforget.requests import ErasureRequest
+from fedforget.runs.record import BEFORE, Figures, Result
+
+
+def audit_models(
+    federation: Federation,
+    dataset: Dataset,
+    models: Mapping[str, State],
+    results: Sequence[Result],
+    requests: Sequence[ErasureRequest],
+    schedule: Schedule,
+    progress: Progress,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    backdoor: Backdoor | None = None,
+    guards: Mapping[str, Guard | None] | None = None,
+) -> list[Figures]:
+    """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
+
+    Each model is measured as it is and again after one further ordinary round without the target, since what is only
+    suppressed comes back there; under the model's guard, where `guards` has one."""
+    oracle = models.get("retrain:default")
+    order = {"retrain": 0, "fedaf": 1}
+    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset != "recommended"))
+    rows = [Figures(BEFORE, None), *map(Figures.of, ordered)]
+    for index, row in enumerate(rows):
+        progress("measuring", index, len(rows))
+        state = models.get(row.name)
+        if state is None:
+            continue
+        now, later = measure_now_and_later(
+            federation, state, requests, dataset.test, schedule,
+            served=served, backdoor=backdoor, guard=(guards or {}).get(row.name),
+        )  # fmt: skip
+        heard = distance = None
+        if about_features(requests):
+            seed, threads = schedule.seed, schedule.threads
+            heard = measure_sensitivity(federation, state, requests, served, seed=seed, threads=threads).to_json()
+        if oracle is not None:
+            distance = asdict(distance_to(federation, state, oracle, dataset.test, schedule.threads))
+        rows[index] = replace(row, model=digest(state), now=now, later=later, sensitivity=heard, distance=distance)
+    progress("measuring", len(rows), len(rows))
+    return rows
