@@ -26,7 +26,6 @@ from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
     EFFORTS,
-    HEAD_BY_SIZE,
     LARGE_NETWORK,
     LASTING,
     PAPER,
@@ -34,7 +33,6 @@ from fedforget.methods.fedaf.settings import (
     RECOMMENDED,
     SHORT_BY_SIZE,
     THOROUGH,
-    WITHOUT_DATA,
     FedAFSettings,
 )
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
@@ -456,7 +454,6 @@ def test_the_presets_are_what_is_documented():
         "guarded": replace(RECOMMENDED, held=0.1),
         "lasting": LASTING,
         "thorough": THOROUGH,
-        "without-data": WITHOUT_DATA,
         "paper": PAPER,
     }
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
@@ -483,10 +480,9 @@ def test_auto_becomes_a_number_by_the_size_of_the_network():
     small, large = RECOMMENDED.for_network(LARGE_NETWORK - 1), RECOMMENDED.for_network(LARGE_NETWORK)
     for name, (of_small, of_large) in BY_SIZE.items():
         assert (getattr(RECOMMENDED, name), getattr(small, name), getattr(large, name)) == ("auto", of_small, of_large)
-    for preset, word, table in ((QUICK, "short", SHORT_BY_SIZE), (WITHOUT_DATA, "head", HEAD_BY_SIZE)):
-        served = [preset.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
-        for name, (of_small, of_large) in table.items():
-            assert (getattr(preset, name), *(getattr(s, name) for s in served)) == (word, of_small, of_large)
+    served = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
+    for name, (of_small, of_large) in SHORT_BY_SIZE.items():
+        assert (getattr(QUICK, name), *(getattr(s, name) for s in served)) == ("short", of_small, of_large)
     named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50

@@ -36,7 +36,6 @@ from fedforget.methods.fedaf.settings import (
     QUICK,
     RECOMMENDED,
     THOROUGH,
-    WITHOUT_DATA,
 )
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
@@ -82,7 +81,6 @@ METHODS: dict[str, Method] = {
             "guarded": GUARDED,
             "lasting": LASTING,
             "thorough": THOROUGH,
-            "without-data": WITHOUT_DATA,
             "paper": PAPER,
         },
         "overwrite the target with new memories",

@@ -34,7 +34,6 @@ from fedforget.methods.fedaf.planning import fit_sketch, only_from, plan_sketch
 from fedforget.methods.fedaf.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
-from fedforget.methods.fedaf.without_data import ForgetFromStatistics, check_class_requests
 from fedforget.params import State, trainable
 from fedforget.requests import ErasureRequest
 
@@ -44,8 +43,6 @@ NO_GUARD = "Later rounds are not held to what was forgotten of a feature: its sa
 
 def check_requests(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
     """Refuse settings that cannot serve these."""
-    if settings.target_data == "statistics":
-        check_class_requests(requests)
     check_preset(settings, requests)
 
 
@@ -78,8 +75,7 @@ def forget_with_fedaf(
         if settings.preserver == "sketch" and _takes_everybodys(settings, client, sizes):
             with federation.stage("sketch"):
                 message |= federation_sketch(federation, current, requests, served, settings, schedule)
-        work = ForgetFromStatistics if settings.target_data == "statistics" else Forget
-        task = work(
+        task = Forget(
             seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
             served=tuple(r for r in served if r.client == client), settings=settings,
         )  # fmt: skip

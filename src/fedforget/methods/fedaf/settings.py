@@ -23,6 +23,8 @@ BY_SIZE: dict[str, tuple[Any, Any]] = {
     "reminder_guard": (False, True),
 }
 """What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
+LEFT: dict[str, object] = {"target_data": "samples", "sketch_ahead": False}
+"""Settings that there once were, with the one value that they have left: stored settings may still name them."""
 SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "recovery_share": (0.01, 0.0295),
     "recovery_lr": (0.018, 0.003),
@@ -30,18 +32,14 @@ SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
     "epochs": (0.65, 1),
 }
 """What `short` means: the preset `quick` (docs/decisions/quick.md)."""
-HEAD_BY_SIZE: dict[str, tuple[Any, Any]] = {"step_length": (0.15, 1.0), "epochs": (1, 2)}
-"""What `head` means, where the head alone moves: the preset `without-data` (docs/decisions/without-data.md)."""
 
 
 @dataclass(frozen=True)
 class FedAFSettings:
     """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
 
-    `auto`, `short` and `head` depend on the size of the network: `for_network` puts a number in their place."""
+    `auto` and `short` depend on the size of the network: `for_network` puts a number in their place."""
 
-    target_data: Literal["samples", "statistics"] = "samples"
-    """What stands for R: its samples, or what the client kept of a class in embedding space (`without_data.py`)."""
     memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
     teachers: int = 10
     """Q, for the memories `teacher` and `debiased`."""
@@ -74,21 +72,18 @@ class FedAFSettings:
     first_moved: str | None = None
     """Only this parameter and those after it move in the forgetting; None: all. The plan sets it where a sketch of all
     would not fit."""
-    sketch_ahead: bool = False
-    """Sketch a part of D_k that is drawn without regard to the target, class by class, and leave the target out: such a
-    sketch can be made when training ends (`ahead.py`). `sketch_samples` then counts with the target."""
 
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
-    epochs: float | Literal["short", "head"] = 1
+    epochs: float | Literal["short"] = 1
     """EWC epochs: passes over the target, or a part of one."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
     lr: float | None = None
     """None: a step along one sample's gradient moves the weights by `step_length`, whatever the network: lr =
     step_length / sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
-    step_length: float | Literal["auto", "head"] = "auto"
+    step_length: float | Literal["auto"] = "auto"
     momentum: float = 0.0
     batch_size: int = 64
     stop_below: float | None = 0.005
@@ -126,7 +121,7 @@ class FedAFSettings:
         large = int(weights >= LARGE_NETWORK)
         meant = {
             name: pair[large]
-            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE), ("head", HEAD_BY_SIZE))
+            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE))
             for name, pair in table.items()
             if getattr(self, name) == word
         }
@@ -142,7 +137,7 @@ class FedAFSettings:
         """What a sketch depends on: two settings with the same value here can share one."""
         return (
             self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
-            str(self.dtype), self.first_moved, self.sketch_ahead,
+            str(self.dtype), self.first_moved,
         )  # fmt: skip
 
     @property
@@ -194,11 +189,6 @@ class FedAFSettings:
         ):
             if getattr(self, name) == 0:
                 raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
-        if self.target_data == "statistics" and self.memory not in ("uniform", "random", "suppressed"):
-            raise InputError(
-                f"FedAF's memory '{self.memory}' looks at the target's samples; with the target_data 'statistics' "
-                "use the memory 'suppressed'."
-            )
         if self.lr is None and self.preserver == "none":
             raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
         if self.preserver == "pca" and self.sketch_scope == "federation":
@@ -210,10 +200,6 @@ class FedAFSettings:
             raise InputError(
                 "FedAF setting 'sketch_masked' is about everybody's sketch; it needs the preserver 'sketch' and the "
                 "sketch_scope 'federation' or 'auto'."
-            )
-        if self.sketch_ahead and (self.preserver != "sketch" or self.sketch_data != "retained"):
-            raise InputError(
-                "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
             )
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
@@ -246,8 +232,6 @@ GUARDED = replace(RECOMMENDED, held=0.1)
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """Weights broken and rebuilt, so that later rounds bring less back: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
-WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", step_length="head", epochs="head")
-"""For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
     "recommended": (
         "recommended",
