@@ -31,9 +31,9 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
 from fedforget.methods import METHODS, forget
 from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.features import ReadFeatures
+from fedforget.methods.features import ReadFeatures
+from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.fedosd import MeanGradient
 from fedforget.methods.fedquit import Distil

@@ -10,18 +10,18 @@ from small_worlds import SCHEDULE, trained
 
 from fedforget.errors import InputError
 from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import run_round
+from fedforget.federation.rounds import FEWEST_ROUNDS, run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.rebuilding import FEWEST_ROUNDS, rebuild
-from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, FedAFSettings
+from fedforget.methods.fedaf.extensions.rebuilding import rebuild
+from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, PaperSettings
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
 REQUEST = ErasureRequest.of_class(0, 1)
-SETTINGS = FedAFSettings(recovery_rounds=0, shrink=0.3, rebuilding=0.4, recovery_min_samples=0)
+SETTINGS = PaperSettings(recovery_rounds=0, shrink=0.3, rebuilding=0.4, recovery_min_samples=0)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -81,4 +81,4 @@ def test_an_effort_is_a_preset_and_costs_what_it_says():
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, float], sentence: str):
     with pytest.raises(InputError, match=sentence):
-        FedAFSettings(**change)  # type: ignore[arg-type]
+        PaperSettings(**change)  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS, method_settings
-from fedforget.methods.fedaf.settings import LEFT, FedAFSettings
+from fedforget.methods.fedaf.settings import LEFT, FedAFSettings, PaperSettings
 
 Row = dict[str, Any]
 DEFAULT_CLASS = 3
@@ -190,8 +190,8 @@ def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
 
 
 def _on_network(settings: Any, options: Options) -> Any:
-    """The settings with a number for every `auto`."""
-    return settings.for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
+    """The settings with a number for every `auto`, and with all that a preset of ours has settled."""
+    return settings.opened().for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
@@ -202,11 +202,12 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
     idle: frozenset[str] = frozenset()
     if now and then:
         preset = METHODS[spec.method].presets[spec.preset]
+        preset = preset.opened() if isinstance(preset, FedAFSettings) else preset
         before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
         then = asdict(_on_network(before, options)) | then
-        if isinstance(preset, FedAFSettings):
+        if isinstance(preset, PaperSettings):
             then = {name: value for name, value in then.items() if name not in LEFT or value != LEFT[name]}
-        idle = replace(preset, **now).idle if isinstance(preset, FedAFSettings) else idle
+        idle = replace(preset, **now).idle if isinstance(preset, PaperSettings) else idle
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then} - idle)

@@ -30,10 +30,10 @@ from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Tas
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
 from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.features import ReadFeatures
+from fedforget.methods.features import ReadFeatures
+from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
+from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.fedosd import MeanGradient

@@ -33,10 +33,10 @@ from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
+from fedforget.methods.fedaf.extensions.planning import only_from
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.planning import only_from
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
@@ -79,7 +79,7 @@ class Forget(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
+    settings: PaperSettings
     amnesia: bool = False
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
