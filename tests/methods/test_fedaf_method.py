@@ -508,6 +508,19 @@ def test_auto_becomes_a_number_by_the_size_of_the_network():
     assert PAPER.for_network(10**9).sketch_rows == 50
 
 
+def test_a_kept_sketch_is_not_used_where_other_data_was_served_since():
+    """It was made with these samples, which nothing may look at any more."""
+    federation, before = make()
+    settings = replace(RECOMMENDED.opened(), memory="uniform").for_network(1)
+    kept, fresh = federation.client(0), make()[0].client(0)
+    gone = (ErasureRequest.of_samples(0, [int(i) for i in kept.retained([CLASS]).ids[:9]]),)
+    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=settings)
+    replace(task, settings=settings.amnesia, amnesia=True).run(before, kept)
+    again, anew = (replace(task, served=gone).run(before, client) for client in (kept, fresh))
+    assert digest(again.tensors) == digest(anew.tensors)
+    assert again.gradient_evaluations == anew.gradient_evaluations
+
+
 def test_a_large_network_is_served_as_a_large_one(monkeypatch: pytest.MonkeyPatch):
     federation, before = make()
     monkeypatch.setattr(settings_module, "LARGE_NETWORK", 100)
