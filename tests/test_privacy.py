@@ -30,13 +30,10 @@ from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
 from fedforget.methods import METHODS, forget
 from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.ahead import PrepareSketch, sketch_ahead
-from fedforget.methods.fedaf.features import ReadFeatures
+from fedforget.methods.features import ReadFeatures
+from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import BuildSketch
-from fedforget.methods.fedaf.without_data import ForgetFromStatistics, KeepStatistics, keep_statistics
 from fedforget.methods.fedosd import MeanGradient
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.frr import TrainSecondOrder
@@ -56,11 +53,11 @@ NUMBERS = 60
 """More numbers than this in one reply could be one for each sample."""
 
 
-MODELS = {Train, TrainSecondOrder, Forget, ForgetFromStatistics, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
+MODELS = {Train, TrainSecondOrder, Forget, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
           Climb, Distil, MeanGradient, ReadFeatures, OfferKey, BuildMaskedSketch}  # fmt: skip
 """The tasks whose replies hold tensors."""
 TASKS = MODELS | {
-    CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe, PrepareSketch, KeepStatistics,
+    CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe,
     MeasureSensitivity,
 }  # fmt: skip
 LENGTHS = {BINS, GRID, POINTS + 1}
@@ -189,7 +186,7 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         results = []
         for method, row in METHODS.items():
             for preset in row.presets:
-                if (method == "cdp" or preset == "without-data") and request.kind != "class":
+                if method == "cdp" and request.kind != "class":
                     continue  # it refuses them
                 calm = {"penalty": "proximal", "ascent": "none"} if (method, preset) == ("fedaf", "paper") else {}
                 result = forget(federation, before, request, schedule, method, preset, history=history, **calm)
@@ -199,9 +196,6 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
             forget(federation, before, request, schedule, "fedaf", aggregation=aggregation)
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")
         forget(federation, before, request, schedule, "fedaf", sketch_scope="federation", sketch_masked=True)
-        sketch_ahead(federation, before, schedule, FedAFSettings(sketch_ahead=True))
-        forget(federation, before, request, schedule, "fedaf", sketch_ahead=True)
-        keep_statistics(federation, before, schedule)
         measure(federation, before, [request], dataset.test, threads=1)
         audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
         references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape

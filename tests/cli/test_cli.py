@@ -22,7 +22,7 @@ from fedforget.data.files import write_json
 from fedforget.data.mnist import MD5
 from fedforget.data.samples import Samples
 from fedforget.federation.rounds import Schedule
-from fedforget.methods.fedaf import planning
+from fedforget.methods.fedaf.extensions import planning
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import audit as auditing
@@ -470,9 +470,9 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
     "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),
     "shrink alone": (("--set", "shrink=0.2"), "FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above"),
-    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has target_data,"),
+    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has amnesia_steps,"),
     "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has"),
-    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has target_data,"),
+    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has amnesia_steps,"),
     "setting without value": (("--set", "lr"), "The setting 'lr' cannot be read; write it as NAME=VALUE."),
     "nan": (("--set", "lr=nan"), "Setting 'lr' of 'fedaf' is nan, but it must be a finite number, 0 or larger"),
     "infinite": (("--set", "lr=inf"), "Setting 'lr' of 'fedaf' is inf, but it must be a finite number, 0 or larger"),
@@ -485,8 +485,8 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "none for a count": (("--set", "batch_size=none"), "Setting 'batch_size' of 'fedaf' is none, but it must be"),
     "none for a word": (("--set", "memory=none"), "Setting 'memory' of 'fedaf' is none, but it must be uniform or"),
     "none for a size": (("--set", "sketch_rows=none"), "Setting 'sketch_rows' of 'fedaf' is none, but it must be"),
-    "none of nothing": (("--set", "speed=none"), "Method 'fedaf' has no setting 'speed'; it has target_data,"),
-    "none of a property": (("--set", "dtype=none"), "Method 'fedaf' has no setting 'dtype'; it has target_data,"),
+    "none of nothing": (("--set", "speed=none"), "Method 'fedaf' has no setting 'speed'; it has amnesia_steps,"),
+    "none of a property": (("--set", "dtype=none"), "Method 'fedaf' has no setting 'dtype'; it has amnesia_steps,"),
     "unknown memory": (("--set", "memory=good"), "Setting 'memory' of 'fedaf' is 'good', but it must be uniform or"),
     "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
     "sketch": (("--set", "sketch_rows=1000000000"), "A sketch of 1000000000 rows for "),

@@ -213,10 +213,6 @@ NOT_SERVED: dict[str, dict[str, str]] = {
         ("samples", "one sample", "client", "a class and a client", "two of one client"),
         "CDP prunes the channels of a class, and ",
     ),
-    "fedaf:without-data": dict.fromkeys(
-        ("samples", "one sample", "client", "a class and a client", "two of one client"),
-        "Without its data only a class can be forgotten, not ",
-    ),
 }
 """The kinds of target that a method, or one of its presets, refuses, with a part of its sentence. What is not here must
 be served."""
@@ -229,7 +225,7 @@ def refusal_of(method: str, preset: str, kind: str) -> str | None:
         return (NOT_SERVED.get(method, {}) | NOT_SERVED.get(f"{method}:{preset}", {})).get(kind)
     if method not in SERVES_FEATURES:
         return f"Method '{method}' cannot forget "
-    refusing = {"paper": "The paper's FedAF does not say how ", "without-data": "Without its data only a class "}
+    refusing = {"paper": "The paper's FedAF does not say how "}
     return refusing.get(preset) if method == "fedaf" else None
 
 

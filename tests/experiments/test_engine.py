@@ -18,7 +18,7 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.experiments import EXPERIMENTS, engine, find_experiment, scenario
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.configurations import CONFIGURATIONS, find_configuration
-from fedforget.experiments.engine import Pace, Step, reproduce
+from fedforget.experiments.engine import Pace, Step, check_settings, reproduce, settings_of
 from fedforget.experiments.options import Options, parse_classes, parse_methods
 from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.methods import METHODS, Method
@@ -218,11 +218,11 @@ def test_all_is_every_method_and_every_preset_of_some():
     pairs = parse_methods("all")
     assert {method for method, _ in pairs} == set(METHODS)
     assert [preset for method, preset in pairs if method == "fedaf"] == [
-        "recommended", "quick", "guarded", "lasting", "thorough", "without-data", "paper",
+        "recommended", "quick", "guarded", "lasting", "thorough", "paper",
     ]  # fmt: skip
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"
-    assert len(pairs) == len(METHODS) + 9
+    assert len(pairs) == len(METHODS) + 8
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 
@@ -349,6 +349,17 @@ def test_a_cell_that_is_older_than_a_setting_counts_as_its_default(options: Opti
         del cell["method_settings"]["reminder_guard"], cell["method_settings"]["recovery_clients"]
     path.write_text("".join(json.dumps(cell) + "\n" for cell in cells))
     assert [row["bd_acc"] for row in reproduce(COMPLETENESS, chosen)] == [row["bd_acc"] for row in rows]
+
+
+@pytest.mark.parametrize(("value", "accepted"), [("samples", True), ("statistics", False)])
+def test_a_setting_that_has_left_counts_as_what_is_fixed_now(options: Options, value: str, accepted: bool):
+    (spec,) = COMPLETENESS.specs(replace(options, classes=(0,), methods=parse_methods("fedaf")))
+    cell = {"method_settings": {**(settings_of(spec, options) or {}), "sketch_ahead": False, "target_data": value}}
+    if accepted:
+        check_settings(spec, options, cell, options.out)
+    else:
+        with pytest.raises(InputError, match=r"other settings \(target_data was statistics and is None\)"):
+            check_settings(spec, options, cell, options.out)
 
 
 @pytest.mark.parametrize(("method", "accepted"), [("fedaf:paper", True), ("fedaf", False)])

@@ -10,15 +10,15 @@ from fedforget.experiments.benchmarks.measuring import Work, in_turns
 from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld, ways_for
 
 
-def test_works_are_run_in_turns_and_prepared_each_time():
+def test_works_are_run_in_turns():
     seen: list[str] = []
     works = {
         "a": Work(lambda: seen.append("a")),
-        "b": Work(lambda: seen.append("b"), before=lambda: seen.append("before b"), times=2),
+        "b": Work(lambda: seen.append("b"), times=2),
     }
     returned: list[str] = []
     times = in_turns(works, 2, "cpu", lambda name, result: returned.append(name))
-    assert seen == ["a", "before b", "b", *(["a"] + ["before b", "b"] * 2) * 2]
+    assert seen == ["a", "b", *["a", "b", "b"] * 2]
     assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2}
     assert returned == ["a", "b", "b"] * 2
 

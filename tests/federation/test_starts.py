@@ -30,9 +30,9 @@ from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.starts import Network
 from fedforget.methods import forget
+from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from fedforget.methods.fedaf.memory_generator import teacher_labels
-from fedforget.methods.fedaf.rebuilding import rebuild
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.pgd import ball_radius
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.models import MODELS, build_model, fresh_copy, xavier_initialise
@@ -220,7 +220,7 @@ def test_rebuilding_teachers_and_distances_take_the_networks_own_draw(given: Cal
     world = images(given)
     own = spread(state_of(world.model))
     zero = {name: torch.zeros_like(tensor) for name, tensor in state_of(world.model).items()}
-    rebuild(Meter(world), zero, FedAFSettings(shrink=0.0, rebuilding=0.1), SCHEDULE, (REQUEST,))
+    rebuild(Meter(world), zero, PaperSettings(shrink=0.0, rebuilding=0.1), SCHEDULE, (REQUEST,))
     sent = world.log[0][1]
     for name, value in spread(sent).items():
         if name != "stem.weight":  # the kernel is turned around instead

@@ -196,7 +196,7 @@ def test_a_bad_value_is_refused(field: str, value: str):
 
 
 def test_settings_that_forbid_themselves_are_refused():
-    tree = encode(Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED), {})
+    tree = encode(Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.opened()), {})
     tree["fields"]["settings"]["fields"]["batch_size"] = 0
     with pytest.raises(RefusedError, match=r"^FedAF setting 'batch_size' is 0, but it must be above 0\.$"):
         decode(tree, {})
@@ -299,7 +299,7 @@ def test_what_may_come_beside_the_model(world: World):
     client = world.local().client(0)
     good = state_of(client.model)
     weights = sum(p.numel() for p in client.model.parameters())
-    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=replace(RECOMMENDED, sketch_dtype="bfloat16"))
+    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=replace(RECOMMENDED.opened(), sketch_dtype="bfloat16"))
     rows = torch.ones(3, weights).bfloat16()
     check_task(task, 0, {**good, SKETCH_KEY: rows, f"{SKETCH_KEY}.count": torch.tensor(9)}, client)
     check_task(task, 0, {**good, **{f"{TEACHER_KEY}{n}": t for n, t in good.items()}}, client)
@@ -328,7 +328,7 @@ def test_a_request_for_another_node_is_refused(world: World):
     good = state_of(client.model)
     with pytest.raises(RefusedError, match=r"^The task is for client 0, but this node is client 1\.$"):
         check_task(TRAIN, 0, good, client)
-    forget = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED)
+    forget = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.opened())
     with pytest.raises(RefusedError, match=r"^The requests are other clients', but this node is client 1\.$"):
         check_task(forget, 1, good, client)
     both = Withdraw(seed=0, threads=1, requests=(ErasureRequest.of_class(1, 3), CLASS))

@@ -20,7 +20,7 @@ from fedforget.federation.tasks import CountSamples
 from fedforget.flower.client_app import client_number
 from fedforget.flower.node_store import NodeStore
 from fedforget.methods import forget
-from fedforget.methods.fedaf.principal import PrincipalRows
+from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest

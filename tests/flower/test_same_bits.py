@@ -57,7 +57,7 @@ def test_training_with_batch_normalisation_and_its_counters():
 @pytest.mark.parametrize(("method", "preset"), CASES, ids=[":".join(case) for case in CASES])
 def test_every_method(world: World, tmp_path: Path, method: str, preset: str, kind: str):
     requests = TARGETS[kind]
-    if (method == "cdp" and kind == "client") or (preset == "without-data" and kind != "class"):
+    if method == "cdp" and kind == "client":
         pytest.skip("it knows classes alone")
     if kind == "feature" and (METHODS[method].no_feature or (preset == "paper" and method == "fedaf")):
         pytest.skip("it knows no features")

@@ -12,7 +12,7 @@ from masked_flower_app import MASKED
 from fedforget.flower.app.settings import AppSettings
 from fedforget.flower.node_store import KeptInFiles
 from fedforget.methods import forget
-from fedforget.methods.fedaf.masked_sketch import SECRET_KEY
+from fedforget.methods.fedaf.extensions.masked_sketch import SECRET_KEY
 from fedforget.params import digest
 from fedforget.runs.store import read_sealed
 from fedforget.runs.train import train_run

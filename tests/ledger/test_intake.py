@@ -104,16 +104,6 @@ def test_a_feature_is_asked_for_and_kept(world: World):
             ErasureRequest.of_feature(0, 5),
             "The paper's FedAF does not say how column 5 of client 0",
         ),
-        (
-            {"preset": "without-data"},
-            ErasureRequest.of_feature(0, 5),
-            "Without its data only a class can be forgotten, not column 5 of client 0; use the preset 'recommended'.",
-        ),
-        (
-            {"preset": "without-data"},
-            ErasureRequest.of_samples(0, [1]),
-            "Without its data only a class can be forgotten, not 1 samples of client 0; use the preset 'recommended'.",
-        ),
     ],
 )
 def test_what_the_federations_method_cannot_serve_is_refused_before_any_work(

@@ -26,16 +26,14 @@ from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
     EFFORTS,
-    HEAD_BY_SIZE,
     LARGE_NETWORK,
     LASTING,
     PAPER,
     QUICK,
     RECOMMENDED,
-    SHORT_BY_SIZE,
     THOROUGH,
-    WITHOUT_DATA,
     FedAFSettings,
+    PaperSettings,
 )
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.models import xavier_initialise
@@ -299,7 +297,9 @@ def test_a_kept_sketch_of_another_model_is_not_used(monkeypatch: pytest.MonkeyPa
     built = []
     build = sketching.build_sketch
     monkeypatch.setattr(sketching, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
-    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.for_network(1).amnesia, amnesia=True)
+    task = Forget(
+        seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.for_network(1).opened().amnesia, amnesia=True
+    )
     list(federation.ask(task, before, [0]))
     other = {name: tensor + 0.01 for name, tensor in before.items()}
     list(federation.ask(task, other, [0]))
@@ -406,7 +406,7 @@ def test_a_setting_called_idle_changes_no_bit(memory: str):
     federation, before = make()
     for lr, idle in ((0.01, {"step_length"}), (None, set())):
         settings = {"memory": memory, "lr": lr}
-        assert replace(RECOMMENDED, **settings).idle == idle
+        assert replace(RECOMMENDED.opened(), **settings).idle == idle
         one, other = (serve(federation, before, **settings, step_length=length).state for length in (0.02, 0.3))
         assert (digest(one) == digest(other)) == (idle == {"step_length"})
 
@@ -456,7 +456,6 @@ def test_the_presets_are_what_is_documented():
         "guarded": replace(RECOMMENDED, held=0.1),
         "lasting": LASTING,
         "thorough": THOROUGH,
-        "without-data": WITHOUT_DATA,
         "paper": PAPER,
     }
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
@@ -474,22 +473,52 @@ def test_the_presets_are_what_is_documented():
         "penalty": "proximal", "normalise": True, "sketch_labels": "sampled", "sketch_data": "retained",
         "freeze_normalisation": True, "recovery_rounds": 1,
     }  # fmt: skip
-    assert {name: getattr(RECOMMENDED, name) for name in recommended} == recommended
-    assert RECOMMENDED.aggregation in ("replace", "scaled")
-    assert all(share <= 0.1 for share in BY_SIZE["recovery_share"])
+    opened = RECOMMENDED.opened()
+    assert {name: getattr(opened, name) for name in recommended} == recommended
+    assert opened.aggregation in ("replace", "scaled")
+    assert all(share <= 0.1 for share in BY_SIZE["recovery_share", "auto"])
+
+
+def test_our_own_way_has_22_settings_at_most_and_the_papers_readings_are_apart():
+    own, opened = ({item.name for item in fields(cls)} for cls in (FedAFSettings, PaperSettings))
+    assert len(own) <= 22
+    assert own < opened
+    assert {type(preset) for preset in METHODS["fedaf"].presets.values()} == {FedAFSettings, PaperSettings}
+    assert {type(preset) for preset in METHODS["fedaf-c"].presets.values()} == {PaperSettings}
+
+
+def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settles():
+    assert type(method_settings("fedaf", "quick", strength=2.0)[1]) is FedAFSettings
+    _, taken_apart = method_settings("fedaf", "quick", memory="random")
+    assert taken_apart == replace(QUICK.opened(), memory="random")
+    with pytest.raises(
+        InputError, match=r"^Method 'fedaf' has no setting 'speed'; it has amnesia_steps, [^;]*, held\.$"
+    ):
+        method_settings("fedaf", "quick", speed=3)
 
 
 def test_auto_becomes_a_number_by_the_size_of_the_network():
     small, large = RECOMMENDED.for_network(LARGE_NETWORK - 1), RECOMMENDED.for_network(LARGE_NETWORK)
-    for name, (of_small, of_large) in BY_SIZE.items():
-        assert (getattr(RECOMMENDED, name), getattr(small, name), getattr(large, name)) == ("auto", of_small, of_large)
-    for preset, word, table in ((QUICK, "short", SHORT_BY_SIZE), (WITHOUT_DATA, "head", HEAD_BY_SIZE)):
-        served = [preset.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
-        for name, (of_small, of_large) in table.items():
-            assert (getattr(preset, name), *(getattr(s, name) for s in served)) == (word, of_small, of_large)
+    quick = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
+    for (name, word), expected in BY_SIZE.items():
+        preset, (of_small, of_large) = (QUICK, quick) if word == "short" else (RECOMMENDED, (small, large))
+        assert (getattr(preset, name), getattr(of_small, name), getattr(of_large, name)) == (word, *expected)
     named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50
+
+
+def test_a_kept_sketch_is_not_used_where_other_data_was_served_since():
+    """It was made with these samples, which nothing may look at any more."""
+    federation, before = make()
+    settings = replace(RECOMMENDED.opened(), memory="uniform").for_network(1)
+    kept, fresh = federation.client(0), make()[0].client(0)
+    gone = (ErasureRequest.of_samples(0, [int(i) for i in kept.retained([CLASS]).ids[:9]]),)
+    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=settings)
+    replace(task, settings=settings.amnesia, amnesia=True).run(before, kept)
+    again, anew = (replace(task, served=gone).run(before, client) for client in (kept, fresh))
+    assert digest(again.tensors) == digest(anew.tensors)
+    assert again.gradient_evaluations == anew.gradient_evaluations
 
 
 def test_a_large_network_is_served_as_a_large_one(monkeypatch: pytest.MonkeyPatch):
@@ -497,7 +526,7 @@ def test_a_large_network_is_served_as_a_large_one(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(settings_module, "LARGE_NETWORK", 100)
     serve(federation, before, **DIRECT)
     (reply,) = federation.replies(Forget)
-    assert reply.stored_bytes == BY_SIZE["sketch_rows"][1] * sum(p.numel() for p in network().parameters()) * 4
+    assert reply.stored_bytes == BY_SIZE["sketch_rows", "auto"][1] * sum(p.numel() for p in network().parameters()) * 4
 
 
 def test_recovery_never_leads_back_to_the_model_before():
@@ -515,15 +544,15 @@ def test_recovery_never_leads_back_to_the_model_before():
 
 
 def test_the_amnesia_is_a_variant_of_the_settings():
-    settings = replace(RECOMMENDED, amnesia_steps=7).for_network(1)
+    settings = replace(RECOMMENDED, amnesia_steps=7).for_network(1).opened()
     amnesia = settings.amnesia
     assert (amnesia.memory, amnesia.ascent, amnesia.epochs, amnesia.min_steps) == ("suppressed", "capped", 0, 7)
     assert float(amnesia.step_length) < float(settings.step_length), "it goes in shorter steps"
     assert amnesia.sketch == settings.sketch, "or the two could not share one"
 
 
-NUMBERS = [item.name for item in fields(FedAFSettings) if str(item.type).startswith(("int", "float"))]
-WORDS = [item.name for item in fields(FedAFSettings) if str(item.type).startswith("Literal")]
+NUMBERS = [item.name for item in fields(PaperSettings) if str(item.type).startswith(("int", "float"))]
+WORDS = [item.name for item in fields(PaperSettings) if str(item.type).startswith("Literal")]
 POSITIVE = [
     "teachers", "sketch_rows", "batch_size", "lr", "step_length", "sketch_samples", "ascent_cap", "amnesia_steps",
     "recovery_lr", "recovery_batch_size", "recovery_share",
@@ -532,7 +561,7 @@ POSITIVE = [
 
 def refused(**values: Any) -> str:
     with pytest.raises(InputError) as refusal:
-        FedAFSettings(**values)
+        PaperSettings(**values)
     sentence = str(refusal.value)
     assert "\n" not in sentence
     assert sentence.endswith(".")
@@ -554,7 +583,7 @@ def test_zero_is_refused_where_nothing_would_happen(name: str):
 def test_unknown_words_are_refused_with_the_known_ones(name: str):
     sentence = refused(**{name: "nonsense"})
     assert f"'{name}' is 'nonsense', but it must be one of " in sentence
-    known = getattr(RECOMMENDED, name)
+    known = getattr(RECOMMENDED.opened(), name)
     assert known in sentence
 
 

@@ -10,18 +10,19 @@ from small_worlds import SCHEDULE, trained
 
 from fedforget.errors import InputError
 from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import run_round
+from fedforget.federation.guard import Guard
+from fedforget.federation.rounds import FEWEST_ROUNDS, run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.rebuilding import FEWEST_ROUNDS, rebuild
-from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, FedAFSettings
+from fedforget.methods.fedaf.extensions.rebuilding import rebuild
+from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, PaperSettings
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
 REQUEST = ErasureRequest.of_class(0, 1)
-SETTINGS = FedAFSettings(recovery_rounds=0, shrink=0.3, rebuilding=0.4, recovery_min_samples=0)
+SETTINGS = PaperSettings(recovery_rounds=0, shrink=0.3, rebuilding=0.4, recovery_min_samples=0)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -35,6 +36,16 @@ def test_rebuilding_starts_from_a_turned_kernel_and_shrunk_weights_and_leaves_bu
     for name, tensor in before.items():
         slow = -tensor if name == first else 0.3 * tensor + 0.7 * fresh[name] if name in others else tensor
         assert torch.allclose(sent[name], slow), name
+
+
+def test_a_guard_is_moved_onto_the_broken_weights():
+    world, before, _ = trained()
+    forgotten = {name: tensor + 0.1 for name, tensor in before.items()}
+    meter = Meter(world)
+    meter.guard = Guard.of(before, forgotten, list(before), 0.5)
+    rebuild(meter, forgotten, SETTINGS, SCHEDULE, (REQUEST,))
+    broken = world.log[0][1]
+    assert digest(meter.guard.hold(broken)) == digest(broken)
 
 
 def test_rebuilding_is_ordinary_rounds_over_parts_of_what_is_retained():
@@ -81,4 +92,4 @@ def test_an_effort_is_a_preset_and_costs_what_it_says():
 )
 def test_settings_that_cannot_be_are_refused(change: dict[str, float], sentence: str):
     with pytest.raises(InputError, match=sentence):
-        FedAFSettings(**change)  # type: ignore[arg-type]
+        PaperSettings(**change)  # type: ignore[arg-type]

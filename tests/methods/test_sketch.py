@@ -25,7 +25,6 @@ from fedforget.methods.fedaf.sketch import (
     hash_buckets,
     hash_signs,
     hash_uniforms,
-    merge,
     row_losses,
 )
 from fedforget.models import xavier_initialise
@@ -123,10 +122,12 @@ def test_a_parameter_that_the_network_does_not_use_has_a_zero_column():
     assert float(got.rows[:, 2:].abs().max()) > 0
 
 
-def test_bfloat16_storage_is_the_same_sketch_rounded_once():
+@pytest.mark.parametrize("batch_size", [64, 2])
+def test_bfloat16_storage_is_the_same_sketch_rounded_once(batch_size):
+    """Once, however many batches are summed into a row."""
     model, samples = network("conv", 0, 4, 3, seed=2), random_samples((1, 4, 4), 40, 3, seed=2)
-    full = build_sketch(model, samples, identity, rows=6, seed=3)
-    half = build_sketch(model, samples, identity, rows=6, seed=3, dtype=torch.bfloat16)
+    full = build_sketch(model, samples, identity, rows=6, seed=3, batch_size=batch_size)
+    half = build_sketch(model, samples, identity, rows=6, seed=3, batch_size=batch_size, dtype=torch.bfloat16)
     assert half.rows.dtype == torch.bfloat16
     assert torch.equal(half.rows, full.rows.to(torch.bfloat16))
     assert 2 * half.bytes == full.bytes == 4 * full.rows.numel()
@@ -144,18 +145,11 @@ def test_sketches_of_disjoint_ids_add_up_to_the_sketch_of_the_union(labels, dtyp
         build_sketch(model, part, identity, rows=8, seed=9, labels=labels, dtype=dtype, batch_size=size)
         for part, size in zip(parts, (64, 3, 10), strict=True)
     ]
-    kept = [s.rows.clone() for s in sketches]
-    merged = merge(iter(sketches))
-    assert merged.count == union.count == 50
+    merged = sum(s.rows for s in sketches)
+    assert sum(s.count for s in sketches) == union.count == 50
     # Each bfloat16 sum rounds to 8 bits; three of them make at most 2 % of the rows' size.
     j = slow_twins.explicit_j(model, whole, labels, seed=9)
-    assert_same_rows(merged.rows, union.rows.double(), j, 1e-6 if dtype == torch.float32 else 0.02)
-    assert all(torch.equal(s.rows, k) for s, k in zip(sketches, kept, strict=True)), "the parts stay as they are"
-
-
-def test_nothing_to_merge_is_an_error():
-    with pytest.raises(InputError, match="no sketch to merge"):
-        merge([])
+    assert_same_rows(merged, union.rows.double(), j, 1e-6 if dtype == torch.float32 else 0.02)
 
 
 def test_another_hash_seed_is_another_sketch():

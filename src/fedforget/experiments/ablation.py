@@ -24,9 +24,9 @@ from fedforget.experiments.summaries import counted, entry
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
+from fedforget.methods.fedaf.extensions.principal import jacobian, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.principal import jacobian, samples_that_fit, spectral_error
-from fedforget.methods.fedaf.settings import RECOMMENDED, FedAFSettings
+from fedforget.methods.fedaf.settings import RECOMMENDED, PaperSettings
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
@@ -63,7 +63,7 @@ def variants(factors: Sequence[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {BASE: {}}
     for factor in factors:
         for changes in FACTORS[factor]:
-            new = {name: value for name, value in changes.items() if getattr(RECOMMENDED, name) != value}
+            new = {name: value for name, value in changes.items() if getattr(RECOMMENDED.opened(), name) != value}
             if new:
                 found[variant_name(new)] = new
     return found
@@ -86,12 +86,12 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     overrides = scenario.overrides(spec.method, spec.preset, spec.overrides)
     _, chosen = method_settings(spec.method, spec.preset, **overrides)
-    settings = chosen.for_network(weight_count(scenario.federation.model))
+    settings = chosen.opened().for_network(weight_count(scenario.federation.model))
     own = {"settings": asdict(settings), "sketch_error": sketch_error(settings, scenario)}
     return own | serve_requests(spec, scenario)
 
 
-def sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:
+def sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
     """The eps of Theorem 1 for the rows that the preserver has at the target client; one for each kind of rows."""
     if settings.preserver not in ("sketch", "pca"):
         return None
@@ -101,7 +101,7 @@ def sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:
     return known[settings.sketch]
 
 
-def _sketch_error(settings: FedAFSettings, scenario: Scenario) -> float | None:
+def _sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
     client = scenario.federation.client(ASKING_CLIENT)
     schedule = scenario.schedule
     task = Forget(seed=schedule.seed, threads=schedule.threads, requests=scenario.requests, settings=settings)

@@ -19,7 +19,7 @@ from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS, method_settings
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import LEFT, FedAFSettings, PaperSettings
 
 Row = dict[str, Any]
 DEFAULT_CLASS = 3
@@ -190,21 +190,24 @@ def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
 
 
 def _on_network(settings: Any, options: Options) -> Any:
-    """The settings with a number for every `auto`."""
-    return settings.for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
+    """The settings with a number for every `auto`, and with all that a preset of ours has settled."""
+    return settings.opened().for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
     """Refuse a cell that was computed with other settings: it would be shown as if it were of these. A setting that is
-    newer than the cell must be at its default, which is how it was before there was one; one that changes nothing
-    beside the others may differ."""
+    newer than the cell must be at its default, which is how it was before there was one; one that has left must be at
+    the value that is fixed now; one that changes nothing beside the others may differ."""
     now, then = settings_of(spec, options) or {}, cell["method_settings"] or {}
     idle: frozenset[str] = frozenset()
     if now and then:
         preset = METHODS[spec.method].presets[spec.preset]
+        preset = preset.opened() if isinstance(preset, FedAFSettings) else preset
         before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
         then = asdict(_on_network(before, options)) | then
-        idle = replace(preset, **now).idle if isinstance(preset, FedAFSettings) else idle
+        if isinstance(preset, PaperSettings):
+            then = {name: value for name, value in then.items() if name not in LEFT or value != LEFT[name]}
+        idle = replace(preset, **now).idle if isinstance(preset, PaperSettings) else idle
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then} - idle)

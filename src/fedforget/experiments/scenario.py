@@ -33,8 +33,7 @@ from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import drawn, train
 from fedforget.federation.seam import thread_count
 from fedforget.federation.tasks import Measure
-from fedforget.methods import Forgetting, forget, method_settings
-from fedforget.methods.fedaf.without_data import keep_statistics
+from fedforget.methods import Forgetting, forget
 from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
 from fedforget.requests import ErasureRequest, Feature, target_mask
@@ -239,28 +238,10 @@ class Scenario:
             for name in [name for name in kept if not name.startswith(KEPT_BY_AUDIT)]:
                 del kept[name]
         asked, own = self.requests if requests is None else tuple(requests), self.overrides(method, preset, overrides)
-        settings = method_settings(method, preset, **own)[1]
-        lost = getattr(settings, "target_data", "samples") == "statistics"
         return forget(
-            self._without_samples(before, asked, served) if lost else self.federation, before, asked, self.schedule,
-            method, preset, served=served, history=self.history, guard=guard, **own,
+            self.federation, before, asked, self.schedule, method, preset,
+            served=served, history=self.history, guard=guard, **own,
         )  # fmt: skip
-
-    def _without_samples(
-        self, state: Mapping[str, Tensor], requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]
-    ) -> LocalFederation:
-        """The federation after its clients kept the statistics of their classes and lost the target's samples."""
-        keep_statistics(self.federation, state, self.schedule, served, {request.client for request in requests})
-        parts = []
-        for client, part in enumerate(self._parts):
-            gone = target_mask(requests, client, self.federation.client(client).samples)
-            parts.append(part[~gone])
-        found = LocalFederation(
-            self.dataset, parts, self.bench.model, backdoors=self.backdoors, device=self.options.device
-        )
-        for client in self.federation.clients:
-            found.client(client).kept.update(self.federation.client(client).kept)
-        return found
 
     def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What the configuration changes in a method's preset, overruled by `own`."""

@@ -26,7 +26,7 @@ from fedforget.experiments.paper_numbers import STATED
 from fedforget.experiments.summaries import by_method, counted, entry, notes_of
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import METHODS
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import FedAFSettings, PaperSettings
 
 COLUMNS = {"bd_acc": "target (BD Acc)", "test_acc": "non-target (Test Acc)", "retained_acc": "retained data",
            "true_acc": "target as its true class"}  # fmt: skip
@@ -43,7 +43,7 @@ class Knob:
     values: tuple[int | float, ...]
     stated: str
     along: Mapping[str, Any] = field(default_factory=dict)
-    had_by: Callable[[FedAFSettings], bool] = lambda settings: True
+    had_by: Callable[[PaperSettings], bool] = lambda settings: True
 
     def overrides(self, value: int | float) -> dict[str, Any]:
         return {self.setting: value, **self.along}
@@ -60,7 +60,7 @@ Q = Knob("teachers", "teachers Q", "teachers", (5, 10, 15, 20), "sec:hyper", {"m
 def specs(knob: Knob, options: Options) -> list[CellSpec]:
     for method, preset in options.methods or ():
         settings = METHODS[method].presets[preset]
-        if not isinstance(settings, FedAFSettings) or not knob.had_by(settings):
+        if not isinstance(settings, FedAFSettings) or not knob.had_by(settings.opened()):
             raise InputError(
                 f"Method '{method}' has no {knob.word} to vary; experiment '{knob.experiment}' takes fedaf:paper and "
                 "fedaf:recommended."

@@ -14,13 +14,6 @@ from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
 from fedforget.requests import ErasureRequest, target_mask, withdrawn_features, withdrawn_mask
 
-AHEAD = "ahead."
-"""What a client keeps under a name that begins so was made before any request, from samples that may be withdrawn
-later: it has a `without(ids)`, the same thing with nothing of these samples in it."""
-STATISTICS = "statistics"
-"""Under this name a client keeps what it needs to forget a class whose samples are gone; it has `labels`, a tensor of
-the classes, and `counts` of what they are made of."""
-
 
 @dataclass(eq=False)
 class Client:
@@ -98,27 +91,17 @@ class Client:
         return samples.with_features(blanked(samples.features, mask, self.normalisation))
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
-        """Erase from now on, also from what was made ahead; a request that is known already changes nothing."""
-        ids = self.samples.ids[target_mask(requests, self.index, self.samples)]
-        for key in [key for key in self.kept if key.startswith(AHEAD)]:
-            self.kept[key] = self.kept[key].without(ids)
+        """Erase from now on; a request that is known already changes nothing."""
         self.erased += tuple(request for request in requests if request not in self.erased)
 
     def sizes(self, requests: Sequence[ErasureRequest]) -> tuple[int, int]:
-        """How much (R, D') are: samples, and of a class whose samples are gone as many as its statistics stand for."""
+        """How many samples (R, D') have."""
         target, retained = self.positions(requests)
-        return len(target) + sum(self.recalled(r) for r in dict.fromkeys(requests)), len(retained)
-
-    def recalled(self, request: ErasureRequest) -> int:
-        """Of how many samples the client keeps statistics alone."""
-        if request.kind != "class" or request.client != self.index or bool(request.matches(self.samples).any()):
-            return 0
-        kept = self.kept.get(STATISTICS)
-        return 0 if kept is None else int(kept.counts[kept.labels == request.label].sum())
+        return len(target), len(retained)
 
     def check(self, request: ErasureRequest) -> int:
         """Refuse a request that names nothing of this client's; return the size of its target."""
-        if request.kind == "class" and not bool(request.matches(self.samples).any()) and not self.recalled(request):
+        if request.kind == "class" and not bool(request.matches(self.samples).any()):
             if request.label is not None and request.label >= self.classes:
                 raise InputError(f"Class {request.label} does not exist; the data has classes 0 to {self.classes - 1}.")
             held = ", ".join(str(c) for c in self.samples.true_labels.unique().tolist())

@@ -8,8 +8,8 @@ the forgetting made of it, it keeps for the share of the weights j with the larg
 
 from then on, in the recovery and in every later round, by clamping the average (Eq. 2) once. All other weights are
 free, and a held one may go on in the direction of the forgetting and come back as far as its bound. Where the weights
-are broken after the forgetting (`methods/fedaf/rebuilding.py`), b is what that leaves. A later request moves what it
-must, and is held to both from there on. docs/decisions/guard.md."""
+are broken after the forgetting (`extensions/rebuilding.py` of FedAF), b is what that leaves. A later request moves what
+it must, and is held to both from there on. docs/decisions/guard.md."""
 
 from __future__ import annotations
 

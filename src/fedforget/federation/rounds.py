@@ -20,6 +20,10 @@ from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
+FEWEST_ROUNDS = 3
+"""A part of the training takes at least so many rounds, each over a part of the data: what clients train apart averages
+badly."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -153,6 +157,29 @@ def train(
         if on_round is not None:
             on_round(round + 1, current)
     return current
+
+
+def train_part(
+    federation: Federation,
+    state: State,
+    schedule: Schedule,
+    part: float,
+    exclude: Sequence[ErasureRequest],
+    purpose: str,
+    *,
+    min_samples: int,
+    guard: Guard | None = None,
+) -> State:
+    """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
+    passes = part * schedule.rounds * schedule.epochs
+    rounds = max(FEWEST_ROUNDS, math.ceil(passes))
+    for round in range(rounds):
+        task = replace(
+            schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds), min_samples=min_samples,
+            purpose=purpose,
+        )  # fmt: skip
+        state = run_round(federation, state, task, guard=guard)
+    return state
 
 
 def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureRequest]) -> Train:

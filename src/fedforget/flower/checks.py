@@ -13,8 +13,8 @@ from fedforget.federation.client import Client
 from fedforget.federation.masking import KEY_BYTES
 from fedforget.federation.tasks import CheckRequests, CountSamples, Reply, Task, Train, Withdraw
 from fedforget.flower.errors import ClientError, RefusedError
+from fedforget.methods.fedaf.extensions.masked_sketch import PUBLIC_KEY, BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
-from fedforget.methods.fedaf.masked_sketch import PUBLIC_KEY, BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.pgd import Climb

@@ -29,14 +29,12 @@ from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Tas
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
 from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.ahead import AheadSketch, PrepareSketch
-from fedforget.methods.fedaf.features import ReadFeatures
+from fedforget.methods.features import ReadFeatures
+from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
+from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import BuildSketch
-from fedforget.methods.fedaf.without_data import ClassStatistics, ForgetFromStatistics, KeepStatistics
 from fedforget.methods.fedosd import MeanGradient
 from fedforget.methods.fedquit import Distil
 from fedforget.methods.frr import TrainSecondOrder
@@ -46,13 +44,13 @@ from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
 TASKS: tuple[type[Task], ...] = (
-    Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, PrepareSketch, TrainSecondOrder, Ascend,
+    Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, TrainSecondOrder, Ascend,
     MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe,
-    KeepStatistics, ForgetFromStatistics, MeasureSensitivity, ReadFeatures, OfferKey, BuildMaskedSketch,
+    MeasureSensitivity, ReadFeatures, OfferKey, BuildMaskedSketch,
 )  # fmt: skip
 """Every task that may travel. A method with a task of its own adds it here."""
 
-KEPT: tuple[type, ...] = (Sketch, PrincipalRows, AheadSketch, ClassStatistics)
+KEPT: tuple[type, ...] = (Sketch, PrincipalRows)
 """What a client keeps between two tasks, in files of its own."""
 
 MOST_THREADS = 1024

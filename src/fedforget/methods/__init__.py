@@ -9,7 +9,7 @@ and one line in `METHODS`. It talks to the federation through `ask` alone and ne
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -36,7 +36,7 @@ from fedforget.methods.fedaf.settings import (
     QUICK,
     RECOMMENDED,
     THOROUGH,
-    WITHOUT_DATA,
+    FedAFSettings,
 )
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
 from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
@@ -82,7 +82,6 @@ METHODS: dict[str, Method] = {
             "guarded": GUARDED,
             "lasting": LASTING,
             "thorough": THOROUGH,
-            "without-data": WITHOUT_DATA,
             "paper": PAPER,
         },
         "overwrite the target with new memories",
@@ -166,17 +165,26 @@ def method_settings(method: str, preset: str | None = None, /, **overrides: Any)
     preset = preset or next(iter(presets))
     if preset not in presets:
         raise InputError(f"Method '{method}' has no preset '{preset}'; choose one of {', '.join(presets)}.")
-    names = [item.name for item in fields(presets[preset])]
+    chosen = _opened(presets[preset], overrides)
+    names = [item.name for item in fields(chosen)]
     for name in overrides:
         if name not in names:
             raise InputError(f"Method '{method}' has no setting '{name}'; it has {', '.join(names)}.")
-    _check_types(method, presets[preset], overrides)
-    return preset, replace(presets[preset], **overrides)
+    _check_types(method, chosen, overrides)
+    return preset, replace(chosen, **overrides)
+
+
+def _opened(settings: Any, names: Iterable[str]) -> Any:
+    """The settings themselves; FedAF's with all that our way has settled, where one of the names is of these: so an
+    ablation takes a preset of ours apart."""
+    opened = settings.opened() if isinstance(settings, FedAFSettings) else settings
+    added = {item.name for item in fields(opened)} - {item.name for item in fields(settings)}
+    return opened if added.intersection(names) else settings
 
 
 def setting_words(settings: Any, name: str) -> list[str]:
     """The words that a setting takes; none where there is no such setting."""
-    options = _options(settings, name)
+    options = _options(_opened(settings, [name]), name)
     return [word for option in options if get_origin(option) is Literal for word in get_args(option)]
 
 

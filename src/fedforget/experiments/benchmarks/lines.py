@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fedforget.experiments.benchmarks.measuring import median, ratio
-from fedforget.experiments.benchmarks.parts import AHEAD
 from fedforget.experiments.benchmarks.results import Results
 from fedforget.experiments.tables import DASH, Table
 
@@ -42,8 +41,6 @@ def _found(results: Results) -> Iterator[tuple[str, float, float, bool]]:
             yield f"{where}: gradient evaluations, Retrain / request", spent["retrain"] / spent["request"], 150.0, True
         else:
             yield f"{where}: Retrain / request", ratio(seconds["retrain"], seconds["request"]), 40.0, True
-            if AHEAD in seconds:
-                yield f"{where}: Retrain / request, sketch ahead", ratio(seconds["retrain"], seconds[AHEAD]), 60.0, True
         for s, limit in ((50, 2.0), (200, 3.0)):
             forgetting = request["forgetting"][f"request, s = {s}"]
             yield (

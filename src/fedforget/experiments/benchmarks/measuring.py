@@ -59,10 +59,9 @@ def _load() -> float | None:
 
 @dataclass(frozen=True)
 class Work:
-    """Something to time. What `before` does, each time, is not timed."""
+    """Something to time."""
 
     run: Callable[[], Any]
-    before: Callable[[], object] | None = None
     times: int = 1
     """How often in one turn; its median is the turn's time. For what is short beside the others."""
 
@@ -78,8 +77,6 @@ def in_turns(
         for name, work in works.items():
             taken = []
             for _ in range(work.times if turn else 1):
-                if work.before is not None:
-                    work.before()
                 _settle(device)
                 start = time.perf_counter()
                 result = work.run()

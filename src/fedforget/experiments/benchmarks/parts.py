@@ -20,11 +20,8 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import Forgetting, forget
-from fedforget.methods.fedaf.ahead import sketch_ahead
-from fedforget.methods.fedaf.settings import QUICK
 from fedforget.params import state_of, weight_count
 
-AHEAD = "request, sketch ahead"
 SHORT = 3
 """So often in a turn is a request timed, which is short beside Retrain."""
 REQUEST = "fedaf:quick"
@@ -44,8 +41,6 @@ def request(run: Run) -> dict[str, Any]:
         seed=0, threads=run.threads, round=0, share=target / own, batch_size=schedule.batch_size, purpose="bench"
     )
 
-    ahead = replace(QUICK, sketch_ahead=True)
-
     def forgetting(method: str = REQUEST, **settings: Any) -> Work:
         name, _, preset = method.partition(":")
         return Work(lambda: forget(federation, state, world.request, schedule, name, preset or None, **settings))
@@ -53,11 +48,6 @@ def request(run: Run) -> dict[str, Any]:
     works = {
         "epoch": Work(lambda: list(federation.ask(epoch, state, [ASKING_CLIENT]))),
         "request": forgetting(),
-        AHEAD: replace(
-            forgetting(sketch_ahead=True),
-            before=lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT]),
-        ),
-        "sketch ahead": Work(lambda: sketch_ahead(federation, state, schedule, ahead, to=[ASKING_CLIENT])),
         **{f"request, s = {s}": forgetting(sketch_rows=s) for s in (50, 200)},
         "request, recommended": forgetting("fedaf:recommended"),
         **{name: forgetting(method) for name, method in COMPARED.items()},

@@ -33,11 +33,10 @@ from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
-from fedforget.methods.fedaf.ahead import sketch_made_ahead
+from fedforget.methods.fedaf.extensions.planning import only_from
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.planning import only_from
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
@@ -80,7 +79,7 @@ class Forget(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
+    settings: PaperSettings
     amnesia: bool = False
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
@@ -181,13 +180,12 @@ class Forget(Task):
         The teacher's amnesia and the forgetting start from one anchor, so they share the sketch made there."""
         if SKETCH_KEY in state:
             return Sketch(state[SKETCH_KEY], int(state[f"{SKETCH_KEY}.count"])), 0.0
-        weights = digest(anchor)
-        known = (weights, self.served, self.requests, self.settings.sketch, self.seed)
+        known = (digest(anchor), self.served, self.requests, self.settings.sketch, self.seed)
         kept, sketch = client.kept.pop(SKETCH_KEY, (None, None))
         evaluations = 0.0
         if kept != known:
-            found = sketch_made_ahead(client, self, weights) if self.settings.sketch_ahead else None
-            sketch, evaluations = found or (made := sketch_at_client(client, self), made.evaluations)
+            sketch = sketch_at_client(client, self)
+            evaluations = sketch.evaluations
         if self.amnesia:
             client.kept[SKETCH_KEY] = (known, sketch)
         return sketch, evaluations

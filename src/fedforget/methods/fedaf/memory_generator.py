@@ -7,10 +7,11 @@ A memory is a probability vector y~ for each target sample x. Training on (x, y~
     teacher     y^ = 1/Q sum_i softmax(theta_i(x)), Q untrained copies of the network                 (Eq. 3)
     debiased    y~ = v y^ / |v y^|_1,  v = 1 + (sigma - 1) y                                          (Eq. 4)
     suppressed  y~ = softmax(z),  z = the current model's logits with the trained label's one set to the smallest
-    reminded    y~ = softmax(theta_r(x)),  theta_r = theta* after amnesia and a reminder (`method.reminded_teacher`)
+    reminded    y~ = softmax(theta_r(x)),  theta_r = theta* after amnesia and a reminder (`reminded_teacher`)
 
-The last two are not in the paper (docs/decisions/memories.md). `suppressed` teaches what the model itself believes
-apart from the trained label. `reminded`, the default, teaches what the other clients' data supports without R."""
+The last two are not in the paper (docs/decisions/memories.md; `extensions/recovery.py`). `suppressed` teaches what the
+model itself believes apart from the trained label. `reminded`, the default, teaches what the other clients' data
+supports without R."""
 
 from __future__ import annotations
 

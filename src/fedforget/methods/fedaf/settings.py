@@ -1,11 +1,12 @@
-"""FedAF's settings and its two presets. Each default needs no thought; each knob says where the paper decides it."""
+"""FedAF's settings: 22 of our own way, and in a class of their own what the paper leaves to its reader."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, Self, get_args, get_type_hints
 
 import torch
 
@@ -13,89 +14,58 @@ from fedforget.errors import InputError
 
 LARGE_NETWORK = 1_000_000
 """From so many trainable weights on a network counts as large."""
-BY_SIZE: dict[str, tuple[Any, Any]] = {
-    "sketch_rows": (75, 150),
-    "sketch_samples": (1000, 1500),
-    "sketch_dtype": ("float32", "float32"),
-    "step_length": (0.15, 0.20),
-    "recovery_share": (0.02, 0.06),
-    "recovery_lr": (0.013, 0.004),
-    "reminder_guard": (False, True),
+BY_SIZE: dict[tuple[str, str], tuple[Any, Any]] = {
+    ("sketch_rows", "auto"): (75, 150),
+    ("sketch_samples", "auto"): (1000, 1500),
+    ("sketch_dtype", "auto"): ("float32", "float32"),
+    ("step_length", "auto"): (0.15, 0.20),
+    ("epochs", "short"): (0.65, 1),
+    ("recovery_share", "auto"): (0.02, 0.06),
+    ("recovery_share", "short"): (0.01, 0.0295),
+    ("recovery_lr", "auto"): (0.013, 0.004),
+    ("recovery_lr", "short"): (0.018, 0.003),
+    ("reminder_guard", "auto"): (False, True),
 }
-"""What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
-SHORT_BY_SIZE: dict[str, tuple[Any, Any]] = {
-    "recovery_share": (0.01, 0.0295),
-    "recovery_lr": (0.018, 0.003),
-    "amnesia_steps": (8, 8),
-    "epochs": (0.65, 1),
-}
-"""What `short` means: the preset `quick` (docs/decisions/quick.md)."""
-HEAD_BY_SIZE: dict[str, tuple[Any, Any]] = {"step_length": (0.15, 1.0), "epochs": (1, 2)}
-"""What `head` means, where the head alone moves: the preset `without-data` (docs/decisions/without-data.md)."""
+"""What a setting's word means for a small and for a large network (docs/decisions/network-size.md, quick.md)."""
+LEFT: dict[str, object] = {"target_data": "samples", "sketch_ahead": False}
+"""Settings that there once were, with the one value that they have left: stored settings may still name them."""
 
 
 @dataclass(frozen=True)
 class FedAFSettings:
-    """All knobs of FedAF. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
+    """Our own way. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
 
-    `auto`, `short` and `head` depend on the size of the network: `for_network` puts a number in their place."""
+    `auto` and `short` depend on the size of the network: `for_network` puts a number in their place. What is settled
+    here, such as the kind of memory, has its value in `PaperSettings`: `opened` shows both."""
 
-    target_data: Literal["samples", "statistics"] = "samples"
-    """What stands for R: its samples, or what the client kept of a class in embedding space (`without_data.py`)."""
-    memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
-    teachers: int = 10
-    """Q, for the memories `teacher` and `debiased`."""
-    sigma: float | Literal["auto", "literal"] = "auto"
-    """The debias weight of Eq. 4."""
-    amnesia_steps: int | Literal["short"] = 12
-    """How long the teacher of the memory `reminded` unlearns the target before others' data reminds it."""
-
-    preserver: Literal["sketch", "pca", "diagonal", "none"] = "sketch"
-    """`pca`: the best rank-s rows in place of the sketch, from every sample's own gradient; for comparison."""
-    penalty: Literal["proximal", "gradient"] = "proximal"
+    amnesia_steps: int = 12
+    """How long the teacher of the memory unlearns the target before others' data reminds it."""
     strength: float = 1e5
     """lambda, the weight of the penalty."""
-    normalise: bool = True
-    """Divide the penalty by n, as H = J^T J / n says; the paper then drops n."""
     sketch_rows: int | Literal["auto"] = "auto"
     """s."""
-    sketch_labels: Literal["data", "sampled", "mas"] = "sampled"
-    sketch_data: Literal["retained", "all"] = "retained"
-    """D' or, in the paper, D_k: which protects the target too."""
+    sketch_samples: int | Literal["auto"] | None = "auto"
+    """At most so many samples, drawn at random; None: all."""
+    sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """`auto`: float32, or what fits into memory (`extensions/planning.py`)."""
     sketch_scope: Literal["auto", "client", "federation"] = "auto"
     """Whose data: the target client's, or everybody's, merged. `auto`: everybody's when the client keeps nothing."""
     sketch_masked: bool = False
     """Everybody's sketch comes under masks that cancel in the sum, the only thing the server then sees: see
-    `masked_sketch.py`. It takes three clients or more, and s rows of 8-byte numbers from each of them."""
-    sketch_samples: int | Literal["auto"] | None = "auto"
-    """At most so many samples, drawn at random; None: all."""
-    sketch_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """`auto`: float32, or what fits into memory (`planning.py`)."""
+    `extensions/masked_sketch.py`. It takes three clients or more, and s rows of 8-byte numbers from each of them."""
     first_moved: str | None = None
     """Only this parameter and those after it move in the forgetting; None: all. The plan sets it where a sketch of all
     would not fit."""
-    sketch_ahead: bool = False
-    """Sketch a part of D_k that is drawn without regard to the target, class by class, and leave the target out: such a
-    sketch can be made when training ends (`ahead.py`). `sketch_samples` then counts with the target."""
 
-    ascent: Literal["none", "plain", "capped", "bounded"] = "none"
-    """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
-    ascent_cap: float = 6.0
-    epochs: float | Literal["short", "head"] = 1
+    epochs: float | Literal["short"] = 1
     """EWC epochs: passes over the target, or a part of one."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
-    lr: float | None = None
-    """None: a step along one sample's gradient moves the weights by `step_length`, whatever the network: lr =
-    step_length / sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
-    step_length: float | Literal["auto", "head"] = "auto"
-    momentum: float = 0.0
+    step_length: float | Literal["auto"] = "auto"
+    """A step along one sample's gradient moves the weights by this much, whatever the network: lr = step_length /
+    sqrt(tr F), where the sketch tells tr F, the mean squared length of a retained sample's gradient."""
     batch_size: int = 64
-    stop_below: float | None = 0.005
-    """Stop once the memories are learnt: KL(memory || model) over the last batches is no more than this."""
-    freeze_normalisation: bool = True
 
-    aggregation: Literal["replace", "scaled", "average-idle", "average-training"] = "replace"
     recovery_rounds: int = 1
     recovery_share: float | Literal["auto", "short"] = "auto"
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
@@ -105,45 +75,28 @@ class FedAFSettings:
     """In a larger federation so many random clients recover (or remind) for all, or more of them, until that many times
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
     recovery_lr: float | Literal["auto", "short"] = "auto"
-    recovery_momentum: float = 0.9
     recovery_batch_size: int = 64
-    recovery_guard: bool = True
-    """Take from the recovery what leads back to the model before: see `aggregation.without_return`."""
     reminder_guard: bool | Literal["auto"] = "auto"
-    """The same for the reminder of the teacher of `reminded`."""
+    """Take from the reminder what leads back to the model before: see `aggregation.without_return`."""
 
     shrink: float = 1.0
-    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `rebuilding.py`. 1: all."""
+    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `extensions/rebuilding.py`. 1:
+    all."""
     rebuilding: float = 0.0
     """How long the weights are rebuilt, as a part of the training they once took."""
-
     held: float = 0.0
     """The part of the weights, those that the forgetting moved most, that later rounds may not move back: see
     `federation/guard.py`. 0: none."""
 
-    def for_network(self, weights: int) -> FedAFSettings:
+    def for_network(self, weights: int) -> Self:
         """The same settings with a number wherever a word stands, for a network of so many trainable weights."""
         large = int(weights >= LARGE_NETWORK)
-        meant = {
-            name: pair[large]
-            for word, table in (("auto", BY_SIZE), ("short", SHORT_BY_SIZE), ("head", HEAD_BY_SIZE))
-            for name, pair in table.items()
-            if getattr(self, name) == word
-        }
+        meant = {name: pair[large] for (name, word), pair in BY_SIZE.items() if getattr(self, name) == word}
         return replace(self, **meant)
 
-    @property
-    def idle(self) -> frozenset[str]:
-        """The settings that change nothing beside the others: nobody asks for a step length where `lr` is a number."""
-        return frozenset() if self.lr is None else frozenset({"step_length"})
-
-    @property
-    def sketch(self) -> tuple[object, ...]:
-        """What a sketch depends on: two settings with the same value here can share one."""
-        return (
-            self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
-            str(self.dtype), self.first_moved, self.sketch_ahead,
-        )  # fmt: skip
+    def opened(self) -> PaperSettings:
+        """The same with all that our way has settled: what the method runs on, and what an ablation varies."""
+        return PaperSettings(**{item.name: getattr(self, item.name) for item in fields(self)})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,67 +107,24 @@ class FedAFSettings:
         """Of the sketch where it is largest: under masks it travels as 64-bit numbers (`federation/masking.py`)."""
         return torch.int64 if self.sketch_masked else self.dtype
 
-    @property
-    def amnesia(self) -> FedAFSettings:
-        """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
-        return replace(
-            self, memory="suppressed", ascent="capped", epochs=0, min_steps=int(self.amnesia_steps),
-            lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
-        )  # fmt: skip
-
     def __post_init__(self) -> None:
-        hints = _hints()
+        own: Any = type(self)
+        known = _words(own)
         for item in fields(self):
-            value = getattr(self, item.name)
-            choices = [
-                c
-                for option in (hints[item.name], *get_args(hints[item.name]))
-                for c in get_args(option)
-                if isinstance(c, str)
-            ]
-            if isinstance(value, str) and value not in choices and str not in get_args(hints[item.name]):
-                need = f"one of {', '.join(choices)}" if choices else "a number"
+            value, (words, text) = getattr(self, item.name), known[item.name]
+            if isinstance(value, str) and value not in words and not text:
+                need = f"one of {', '.join(words)}" if words else "a number"
                 raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be {need}.")
             if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
                 raise InputError(
                     f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger."
                 )
-        for name in (
-            "teachers",
-            "sketch_rows",
-            "batch_size",
-            "lr",
-            "sketch_samples",
-            "ascent_cap",
-            "amnesia_steps",
-            "step_length",
-            "recovery_lr",
-            "recovery_batch_size",
-            "recovery_clients",
-        ):
-            if getattr(self, name) == 0:
-                raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
-        if self.target_data == "statistics" and self.memory not in ("uniform", "random", "suppressed"):
-            raise InputError(
-                f"FedAF's memory '{self.memory}' looks at the target's samples; with the target_data 'statistics' "
-                "use the memory 'suppressed'."
-            )
-        if self.lr is None and self.preserver == "none":
-            raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
-        if self.preserver == "pca" and self.sketch_scope == "federation":
-            raise InputError(
-                "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
-                "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
-            )
-        if self.sketch_masked and (self.preserver != "sketch" or self.sketch_scope == "client"):
-            raise InputError(
-                "FedAF setting 'sketch_masked' is about everybody's sketch; it needs the preserver 'sketch' and the "
-                "sketch_scope 'federation' or 'auto'."
-            )
-        if self.sketch_ahead and (self.preserver != "sketch" or self.sketch_data != "retained"):
-            raise InputError(
-                "FedAF setting 'sketch_ahead' needs the preserver 'sketch' and the sketch_data 'retained'."
-            )
+        self._above_zero(
+            "sketch_rows", "batch_size", "sketch_samples", "amnesia_steps", "step_length", "recovery_lr",
+            "recovery_batch_size", "recovery_clients",
+        )  # fmt: skip
+        if self.sketch_masked and self.sketch_scope == "client":
+            raise InputError(_MASKS_NEED)
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
         for name in ("shrink", "rebuilding", "held"):
@@ -227,17 +137,106 @@ class FedAFSettings:
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )
 
+    def _above_zero(self, *names: str) -> None:
+        for name in names:
+            if getattr(self, name) == 0:
+                raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
+
+
+@dataclass(frozen=True)
+class PaperSettings(FedAFSettings):
+    """Every step of Algorithm 1 laid open: what the paper leaves to its reader, and what our own way has settled, which
+    are the defaults. The method runs on these, the paper's presets are these, and ablations vary them."""
+
+    memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
+    teachers: int = 10
+    """Q, for the memories `teacher` and `debiased`."""
+    sigma: float | Literal["auto", "literal"] = "auto"
+    """The debias weight of Eq. 4."""
+
+    preserver: Literal["sketch", "pca", "diagonal", "none"] = "sketch"
+    """`pca`: the best rank-s rows in place of the sketch, from every sample's own gradient; for comparison."""
+    penalty: Literal["proximal", "gradient"] = "proximal"
+    normalise: bool = True
+    """Divide the penalty by n, as H = J^T J / n says; the paper then drops n."""
+    sketch_labels: Literal["data", "sampled", "mas"] = "sampled"
+    sketch_data: Literal["retained", "all"] = "retained"
+    """D' or, in the paper, D_k: which protects the target too."""
+
+    ascent: Literal["none", "plain", "capped", "bounded"] = "none"
+    """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
+    ascent_cap: float = 6.0
+    lr: float | None = None
+    """None: by `step_length`."""
+    momentum: float = 0.0
+    stop_below: float | None = 0.005
+    """Stop once the memories are learnt: KL(memory || model) over the last batches is no more than this."""
+    freeze_normalisation: bool = True
+
+    aggregation: Literal["replace", "scaled", "average-idle", "average-training"] = "replace"
+    recovery_momentum: float = 0.9
+    recovery_guard: bool = True
+    """Take from the recovery what leads back to the model before."""
+
+    def opened(self) -> PaperSettings:
+        return self
+
+    @property
+    def idle(self) -> frozenset[str]:
+        """The settings that change nothing beside the others: nobody asks for a step length where `lr` is a number."""
+        return frozenset() if self.lr is None else frozenset({"step_length"})
+
+    @property
+    def sketch(self) -> tuple[object, ...]:
+        """What a sketch depends on: two settings with the same value here can share one."""
+        return (
+            self.preserver, self.sketch_rows, self.sketch_labels, self.sketch_data, self.sketch_samples,
+            str(self.dtype), self.first_moved,
+        )  # fmt: skip
+
+    @property
+    def amnesia(self) -> PaperSettings:
+        """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
+        return replace(
+            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
+            lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
+        )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._above_zero("teachers", "lr", "ascent_cap")
+        if self.lr is None and self.preserver == "none":
+            raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
+        if self.preserver == "pca" and self.sketch_scope == "federation":
+            raise InputError(
+                "FedAF's preserver 'pca' has no federation-wide form: principal components of the clients do not add "
+                "up as sketches do; use the preserver 'sketch', or the sketch_scope 'client'."
+            )
+        if self.sketch_masked and self.preserver != "sketch":
+            raise InputError(_MASKS_NEED)
+
+
+_MASKS_NEED = (
+    "FedAF setting 'sketch_masked' is about everybody's sketch; it needs the preserver 'sketch' and the "
+    "sketch_scope 'federation' or 'auto'."
+)
+
 
 @cache
-def _hints() -> dict[str, Any]:
-    """Resolved once: a request makes a dozen settings."""
-    return get_type_hints(FedAFSettings)
+def _words(cls: Any) -> dict[str, tuple[Sequence[str], bool]]:
+    """For each setting, the words it takes, and whether it takes any text. Resolved once: a request makes a dozen."""
+    hints = get_type_hints(cls)
+    options = {item.name: (hints[item.name], *get_args(hints[item.name])) for item in fields(cls)}
+    return {
+        name: ([word for option in found for word in get_args(option) if isinstance(word, str)], str in found)
+        for name, found in options.items()
+    }
 
 
 RECOMMENDED = FedAFSettings()
 
 QUICK = replace(
-    RECOMMENDED, sketch_samples=1000, amnesia_steps="short", epochs="short", recovery_share="short",
+    RECOMMENDED, sketch_samples=1000, amnesia_steps=8, epochs="short", recovery_share="short",
     recovery_lr="short", recovery_batch_size=32, recovery_min_samples=150,
 )  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
@@ -246,8 +245,6 @@ GUARDED = replace(RECOMMENDED, held=0.1)
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """Weights broken and rebuilt, so that later rounds bring less back: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
-WITHOUT_DATA = replace(RECOMMENDED, target_data="statistics", memory="suppressed", step_length="head", epochs="head")
-"""For a class whose samples are gone: docs/decisions/without-data.md."""
 EFFORTS: dict[str, tuple[str, str]] = {
     "recommended": (
         "recommended",
@@ -277,7 +274,7 @@ EFFORTS: dict[str, tuple[str, str]] = {
 """What a user picks, the default first: the preset of each, and what was measured of backdoors and of honest data
 (docs/results/durability.md)."""
 
-PAPER = FedAFSettings(
+PAPER = PaperSettings(
     memory="debiased", teachers=10, sigma="auto",
     penalty="gradient", strength=10.0, normalise=False,
     sketch_rows=50, sketch_labels="data", sketch_data="all", sketch_scope="client", sketch_samples=None,

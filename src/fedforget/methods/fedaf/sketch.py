@@ -10,7 +10,7 @@ no per-sample gradient ever exists. Sketches with one hash seed over disjoint id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -77,18 +77,6 @@ def row_products(left: Tensor, right: Tensor) -> Tensor:
         wide = a.double()
         products.addmm_(wide, (wide if right is left else b.double()).T)
     return products
-
-
-def merge(sketches: Iterable[Sketch]) -> Sketch:
-    """The sketch of the union of disjoint sample sets, one sketch at a time."""
-    rows: Tensor | None = None
-    count = 0
-    for sketch in sketches:
-        rows = sketch.rows.clone() if rows is None else rows.add_(sketch.rows)
-        count += sketch.count
-    if rows is None:
-        raise InputError("There is no sketch to merge.")
-    return Sketch(rows, count)
 
 
 def hash_buckets(ids: Tensor, rows: int, seed: int) -> Tensor:

@@ -17,9 +17,9 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.fedaf.planning import only_from, plan_sketch
-from fedforget.methods.fedaf.principal import principal_rows
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
+from fedforget.methods.fedaf.extensions.principal import principal_rows
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketch import Sketch, build_sketch
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
@@ -40,7 +40,7 @@ class Sketching(Protocol):
     @property
     def served(self) -> tuple[ErasureRequest, ...]: ...
     @property
-    def settings(self) -> FedAFSettings: ...
+    def settings(self) -> PaperSettings: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class BuildSketch(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
+    settings: PaperSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)

@@ -13,32 +13,28 @@ small part of the time that it once took. Which does how much, and at what price
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from fedforget.federation.cost import Meter
-from fedforget.federation.guard import Guard
-from fedforget.federation.rounds import Schedule, run_round
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.federation.rounds import Schedule, train_part
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
 from fedforget.params import State, state_of, trainable
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
-FEWEST_ROUNDS = 3
-"""Rebuilding takes at least so many rounds, each over a part of the data: what clients train apart averages badly."""
-
 
 def rebuild(
     federation: Meter,
     forgotten: State,
-    settings: FedAFSettings,
+    settings: PaperSettings,
     schedule: Schedule,
     exclude: Sequence[ErasureRequest],
 ) -> State:
-    """The model that forgot, broken and rebuilt without what is excluded."""
+    """The model that forgot, broken and rebuilt without what is excluded; as it is, where the settings do not ask."""
+    if not settings.rebuilding:
+        return forgotten
     fresh = state_of(fresh_copy(federation.model, derive_seed(schedule.seed, "fedaf", "fresh")))
     kernel, moved, c = first_kernel(federation.model), trainable(federation.model), settings.shrink
     current = {
@@ -51,27 +47,8 @@ def rebuild(
     }
     if federation.guard is not None:
         federation.guard = federation.guard.moved_to(current)
-    part = settings.rebuilding
-    return train_on(federation, current, part, settings, schedule, exclude, "rebuilding", federation.guard)
-
-
-def train_on(
-    federation: Meter,
-    state: State,
-    part: float,
-    settings: FedAFSettings,
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-    purpose: str,
-    guard: Guard | None = None,
-) -> State:
-    """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
-    passes = part * schedule.rounds * schedule.epochs
-    rounds = max(FEWEST_ROUNDS, math.ceil(passes))
-    for round in range(rounds):
-        task = replace(
-            schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds),
-            min_samples=settings.recovery_min_samples, purpose=purpose,
+    with federation.stage("rebuilding"):
+        return train_part(
+            federation, current, schedule, settings.rebuilding, exclude, "rebuilding",
+            min_samples=settings.recovery_min_samples, guard=federation.guard,
         )  # fmt: skip
-        state = run_round(federation, state, task, guard=guard)
-    return state

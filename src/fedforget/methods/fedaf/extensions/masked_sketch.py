@@ -27,8 +27,8 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.masking import KEY_BYTES, check_masking, masked, new_key, public_key, unmasked_sum
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.fedaf.planning import only_from, plan_sketch
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, Sketching, sketch_at_client, sketchable
 from fedforget.params import State, weight_count
 from fedforget.requests import ErasureRequest
@@ -47,7 +47,7 @@ class OfferKey(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
+    settings: PaperSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.kept.pop(SECRET_KEY, None)
@@ -69,7 +69,7 @@ class BuildMaskedSketch(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
-    settings: FedAFSettings
+    settings: PaperSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         secret = bytes.fromhex(client.kept.pop(SECRET_KEY, ""))
@@ -108,7 +108,7 @@ def masked_sketch(
     state: State,
     requests: Sequence[ErasureRequest],
     served: Sequence[ErasureRequest],
-    settings: FedAFSettings,
+    settings: PaperSettings,
     schedule: Schedule,
 ) -> State:
     """Everybody's sketch of the retained data, as `method.federation_sketch` returns it, from masked parts.

@@ -11,7 +11,7 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.features import ReadFeatures, column_weights, derivatives, redrawn, share
+from fedforget.methods.features import ReadFeatures, column_weights, derivatives, redrawn, share
 from fedforget.models import fresh_copy, xavier_initialise
 from fedforget.params import digest, slices, state_of, trainable
 from fedforget.requests import ErasureRequest

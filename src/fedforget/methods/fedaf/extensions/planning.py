@@ -10,7 +10,7 @@ what does not move needs no protection. What the user set himself is never chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -18,9 +18,11 @@ import torch
 from torch import nn
 
 from fedforget.errors import InputError
+from fedforget.federation.cost import Meter
 from fedforget.federation.memory import available_bytes
-from fedforget.methods.fedaf.settings import FedAFSettings
+from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.params import trainable, weight_count
+from fedforget.requests import ErasureRequest
 
 FEWEST_ROWS = 50
 """Rather than fewer rows for all layers, so many for the last ones."""
@@ -30,7 +32,17 @@ PLANNED = 0.5
 """The part that a planned sketch may take: the rest is for activations, gradients and copies of the model."""
 
 
-def fit_sketch(model: nn.Module, asked: FedAFSettings, device: torch.device) -> tuple[FedAFSettings, str]:
+def planned(federation: Meter, asked: PaperSettings, requests: Sequence[ErasureRequest]) -> PaperSettings:
+    """The settings with numbers for every `auto`, of a sketch that fits; or a refusal, before any work."""
+    settings, gave_way = fit_sketch(federation.model, asked, federation.device)
+    if requests and settings.preserver in ("sketch", "pca"):
+        with only_from(federation.model, settings.first_moved):
+            plan_sketch(federation.model, int(settings.sketch_rows), settings.planned_dtype, federation.device)
+        federation.notes += [gave_way] if gave_way else []
+    return settings
+
+
+def fit_sketch(model: nn.Module, asked: PaperSettings, device: torch.device) -> tuple[PaperSettings, str]:
     """(the settings with numbers for every `auto`, of a sketch that fits if any does; what had to give way)."""
     settings = asked.for_network(weight_count(model))
     weights = weight_count(model)

@@ -29,11 +29,9 @@ from fedforget.data.features import blanked
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, participants
+from fedforget.federation.rounds import Schedule, participants, train_part
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods.checks import finite
-from fedforget.methods.fedaf.rebuilding import train_on
-from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
 from fedforget.params import State, copy_state, slices, state_of, trainable, weight_count
@@ -46,30 +44,23 @@ NUMBERS_AT_ONCE = 2**24
 """Per-sample derivatives are made for so many samples at a time as fit into this."""
 
 
-def check_preset(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
-    """Refuse a feature where the settings are the paper's, which says nothing of features."""
-    features = [request for request in requests if request.kind == "feature"]
-    if features and settings.memory != "reminded":
-        raise InputError(
-            f"The paper's FedAF does not say how {features[0].describe()} would be forgotten; "
-            "use the preset recommended."
-        )
-
-
 def forget_features(
     federation: Meter,
     state: State,
     features: Sequence[ErasureRequest],
-    settings: FedAFSettings,
     schedule: Schedule,
     exclude: Sequence[ErasureRequest],
+    *,
+    samples: int | None,
+    min_samples: int,
 ) -> State:
-    """The model without the `features`. `exclude` is all that is withdrawn by now, the features too."""
+    """The model without the `features`. `exclude` is all that is withdrawn by now, the features too. Each client reads
+    the features in `samples` of its samples at most, and trains on over `min_samples` of them at least."""
     with federation.stage("forgetting"):
         task = ReadFeatures(
             seed=schedule.seed, threads=schedule.threads, requests=tuple(features),
             served=tuple(request for request in exclude if request not in features),
-            samples=None if settings.sketch_samples is None else int(settings.sketch_samples),
+            samples=samples,
         )  # fmt: skip
         by_feature, read = torch.zeros(0), torch.zeros(0)
         for reply in federation.ask(task, state, participants(federation, exclude)):
@@ -82,7 +73,9 @@ def forget_features(
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
         current = redrawn(federation.model, state, r, fresh)
     with federation.stage("rebuilding"):
-        return train_on(federation, current, REBUILDING, settings, schedule, exclude, "without the feature")
+        return train_part(
+            federation, current, schedule, REBUILDING, exclude, "without the feature", min_samples=min_samples
+        )
 
 
 def share(by_feature: Tensor, read: Tensor) -> Tensor:

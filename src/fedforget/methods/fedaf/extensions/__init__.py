@@ -1,0 +1,1 @@
+"""What the paper has not. Each is called in one line of `method.py` or of `forgetting.py`."""
