@@ -16,7 +16,6 @@ from torch import Tensor
 
 from fedforget.audit.compare import audit_models
 from fedforget.audit.examine import Case, examine, examine_oracles
-from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.measures import measure
 from fedforget.audit.membership import BINS, GRID, AttackMembership, same_kind
 from fedforget.audit.probe import LinearProbe
@@ -24,25 +23,19 @@ from fedforget.audit.relearning import POINTS, Relearn
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
+from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
-from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
-from fedforget.methods import METHODS, forget
-from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.fedaf.ahead import PrepareSketch, sketch_ahead
-from fedforget.methods.fedaf.features import ReadFeatures
-from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.masked_sketch import BuildMaskedSketch, OfferKey
+from fedforget.federation.stacked import TrainStacked
+from fedforget.federation.tasks import CheckRequests, Reply, Task
+from fedforget.flower.values import known_tasks
+from fedforget.methods import METHODS, check_servable, forget
+from fedforget.methods.fedaf.ahead import sketch_ahead
 from fedforget.methods.fedaf.settings import FedAFSettings
 from fedforget.methods.fedaf.sketching import BuildSketch
-from fedforget.methods.fedaf.without_data import ForgetFromStatistics, KeepStatistics, keep_statistics
-from fedforget.methods.fedosd import MeanGradient
-from fedforget.methods.fedquit import Distil
-from fedforget.methods.frr import TrainSecondOrder
-from fedforget.methods.pgd import Climb
-from fedforget.methods.sga import Ascend, MeasureFisher
+from fedforget.methods.fedaf.without_data import keep_statistics
 from fedforget.models import build_model
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
@@ -54,13 +47,9 @@ NUMBERS = 60
 """More numbers than this in one reply could be one for each sample."""
 
 
-MODELS = {Train, TrainSecondOrder, Forget, ForgetFromStatistics, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
-          Climb, Distil, MeanGradient, ReadFeatures, OfferKey, BuildMaskedSketch}  # fmt: skip
-"""The tasks whose replies hold tensors."""
-TASKS = MODELS | {
-    CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe, PrepareSketch, KeepStatistics,
-    MeasureSensitivity,
-}  # fmt: skip
+TASKS = set(known_tasks()) - {CheckRequests, TrainStacked}
+"""The tasks of the whole story. The two that are not in it ask for sizes, and train what nobody forgets from."""
+WITH_TENSORS = {task for task in TASKS if task.returns != "numbers"}
 LENGTHS = {BINS, GRID, POINTS + 1}
 """A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
 
@@ -174,6 +163,14 @@ def make(dataset: Dataset, sizes: Sequence[int]) -> tuple[Tapped, Watch]:
     return federation, watch
 
 
+def servable(method: str, preset: str, request: ErasureRequest) -> bool:
+    try:
+        check_servable(method, METHODS[method].presets[preset], [request])
+    except InputError:
+        return False
+    return True
+
+
 def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedule) -> None:
     """Train, sketch, forget with every method and preset for every kind of target, measure, audit."""
     history = MemoryHistory(interval=1)
@@ -187,8 +184,8 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         results = []
         for method, row in METHODS.items():
             for preset in row.presets:
-                if (method == "cdp" or preset == "without-data") and request.kind != "class":
-                    continue  # it refuses them
+                if not servable(method, preset, request):
+                    continue
                 calm = {"penalty": "proximal", "ascent": "none"} if (method, preset) == ("fedaf", "paper") else {}
                 result = forget(federation, before, request, schedule, method, preset, history=history, **calm)
                 models[f"{method}:{preset}"] = result.state
@@ -226,8 +223,7 @@ def test_no_reply_of_the_whole_story_holds_a_digit(digits: Dataset):
     kinds = {type(task) for task, _ in federation.seen}
     assert kinds == TASKS, "every task was met"
     assert {reply.client for _, reply in federation.seen} == {0, 1, 2, 3}
-    with_tensors = [type(task) for task, reply in federation.seen if reply.tensors]
-    assert set(with_tensors) == MODELS
+    assert {type(task) for task, reply in federation.seen if reply.tensors} == WITH_TENSORS
     attacks = [reply for task, reply in federation.seen if isinstance(task, AttackMembership)]
     assert {reply.client for reply in attacks if "rmia/auc" in reply.numbers} == {0, 1, 2}, "every kind was attacked"
 

@@ -105,6 +105,8 @@ def train_stacked(
 class TrainStacked(Task):
     """`Train` for a stack: the state holds tensors [models, ...], and so does the reply. `seeds` has one for each."""
 
+    returns = "tensors"
+
     round: int
     seeds: tuple[int, ...] = ()
     epochs: int = 1

@@ -82,6 +82,8 @@ def sketch_ahead(
 class PrepareSketch(Task):
     """Make the sketch that a request will need, and keep it; nothing of it leaves."""
 
+    keeps = (AheadSketch,)
+
     settings: FedAFSettings
     served: tuple[ErasureRequest, ...] = ()
 

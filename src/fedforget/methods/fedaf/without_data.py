@@ -70,6 +70,8 @@ def keep_statistics(
 class KeepStatistics(Task):
     """Keep the statistics of all classes that the client still holds; nothing of them leaves."""
 
+    keeps = (ClassStatistics,)
+
     served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
