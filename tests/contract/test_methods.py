@@ -370,7 +370,7 @@ def test_what_cannot_be_served_is_refused_before_any_work(world: World, method: 
     federation = world.federation()
     with pytest.raises(InputError) as refusal:
         forget(federation, world.before, make(world), SCHEDULE, method, preset)
-    assert str(refusal.value) == sentence
+    assert sentence in str(refusal.value)
     assert federation.asked == []
 
 
