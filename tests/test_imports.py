@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import fedforget
+from fedforget.methods import METHODS
 
 PACKAGE = Path(fedforget.__file__).parent
 ALLOWED = ("torch", "numpy", "pyarrow", "PIL", "fedforget")
@@ -201,6 +202,15 @@ def test_imports_point_one_way(name: str):
         if room != own and room not in allowed:
             assert HEIGHT[room] < HEIGHT[own], f"{name}:{line}: {own} must not import {room}"
             assert (own, room) != ("data", "models"), f"{name}:{line}: data must not import models"
+
+
+@pytest.mark.parametrize("name", [name for name in ROOMS if ROOMS[name] == "flower"])
+def test_flower_names_no_algorithm(name: str):
+    """It knows the table of methods, and of every task what its class declares."""
+    inside = [module for module, _ in imports(SOURCES[name]) if module.startswith("fedforget.methods.")]
+    assert inside == [], "a task says what it needs and returns, and a method's row lists its tasks"
+    words = [node.value for node in ast.walk(ast.parse(SOURCES[name].read_text())) if isinstance(node, ast.Constant)]
+    assert not set(METHODS) & {word for word in words if isinstance(word, str)}
 
 
 @pytest.mark.parametrize(("name", "room"), sorted(NOT_YET))

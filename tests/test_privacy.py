@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.examine import Case, examine, examine_oracles
-from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.measures import measure
 from fedforget.audit.membership import BINS, GRID, AttackMembership, same_kind
 from fedforget.audit.probe import LinearProbe
@@ -23,22 +22,15 @@ from fedforget.audit.relearning import POINTS, Relearn
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
+from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
-from fedforget.federation.tasks import CountSamples, Measure, Reply, Task, Train, Withdraw
-from fedforget.methods import METHODS, forget
-from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.features import ReadFeatures
-from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.forgetting import Forget
+from fedforget.federation.tasks import CheckRequests, Reply, Task
+from fedforget.flower.values import known_tasks
+from fedforget.methods import METHODS, check_servable, forget
 from fedforget.methods.fedaf.sketching import BuildSketch
-from fedforget.methods.fedosd import MeanGradient
-from fedforget.methods.fedquit import Distil
-from fedforget.methods.frr import TrainSecondOrder
-from fedforget.methods.pgd import Climb
-from fedforget.methods.sga import Ascend, MeasureFisher
 from fedforget.models import build_model
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
@@ -53,13 +45,9 @@ NUMBERS = 60
 """More numbers than this in one reply could be one for each sample."""
 
 
-MODELS = {Train, TrainSecondOrder, Forget, BuildSketch, Ascend, MeasureFisher, MeasureActivity,
-          Climb, Distil, MeanGradient, ReadFeatures, OfferKey, BuildMaskedSketch}  # fmt: skip
-"""The tasks whose replies hold tensors."""
-TASKS = MODELS | {
-    CountSamples, Measure, Withdraw, AttackMembership, Relearn, LinearProbe,
-    MeasureSensitivity,
-}  # fmt: skip
+TASKS = set(known_tasks()) - {CheckRequests}
+"""The tasks of the whole story. The one that is not in it asks for sizes."""
+WITH_TENSORS = {task for task in TASKS if task.returns != "numbers"}
 LENGTHS = {BINS, GRID, POINTS + 1}
 """A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
 
@@ -173,6 +161,14 @@ def make(dataset: Dataset, sizes: Sequence[int]) -> tuple[Tapped, Watch]:
     return federation, watch
 
 
+def servable(method: str, preset: str, request: ErasureRequest) -> bool:
+    try:
+        check_servable(method, METHODS[method].presets[preset], [request])
+    except InputError:
+        return False
+    return True
+
+
 def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedule) -> None:
     """Train, sketch, forget with every method and preset for every kind of target, measure, audit."""
     history = MemoryHistory(interval=1)
@@ -186,8 +182,8 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         results = []
         for method, row in METHODS.items():
             for preset in row.presets:
-                if method == "cdp" and request.kind != "class":
-                    continue  # it refuses them
+                if not servable(method, preset, request):
+                    continue
                 calm = {"penalty": "proximal", "ascent": "none"} if (method, preset) == ("fedaf", "paper") else {}
                 result = forget(federation, before, request, schedule, method, preset, history=history, **calm)
                 models[f"{method}:{preset}"] = result.state
@@ -222,8 +218,7 @@ def test_no_reply_of_the_whole_story_holds_a_digit(digits: Dataset):
     kinds = {type(task) for task, _ in federation.seen}
     assert kinds == TASKS, "every task was met"
     assert {reply.client for _, reply in federation.seen} == {0, 1, 2, 3}
-    with_tensors = [type(task) for task, reply in federation.seen if reply.tensors]
-    assert set(with_tensors) == MODELS
+    assert {type(task) for task, reply in federation.seen if reply.tensors} == WITH_TENSORS
     attacks = [reply for task, reply in federation.seen if isinstance(task, AttackMembership)]
     assert {reply.client for reply in attacks if "rmia/auc" in reply.numbers} == {0, 1, 2}, "every kind was attacked"
 

@@ -187,6 +187,15 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"audit": 1}, "Run config 'audit' is 1, but it must be true or false."),
         ({"audit-level": "deep"}, "Level 'deep' is unknown; choose one of alone, quick, full."),
         ({"lr": float("nan")}, "Training setting 'lr' is nan, but it must be a finite number above 0."),
+        (
+            {
+                "run": "{",
+            },
+            "Run config 'run' must be the configuration in a run's run.json, as JSON.",
+        ),
+        ({"run": "3"}, "Run config 'run' must be the configuration in a run's run.json, as JSON."),
+        ({"run": '{"hue": 1}'}, "The configuration has the unknown entry 'hue'; it may have backdoor, clients,"),
+        ({"run": "{}", "lr": 0.1}, "The run config gives a whole run, and 'lr' beside it; leave one of the two out."),
         ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
         ({"request-class": 3}, "The run config names a target, but not whose it is; set request-client."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -189,6 +189,27 @@ def test_a_doubled_reply_changes_nothing(world: World, tmp_path: Path):
     grid = world.grid(tmp_path, change=lambda _, reply: [reply, reply])
     result = forget(world.flower(grid), world.before, CLASS, SCHEDULE)
     assert digest(result.state) == digest(forget(world.local(), world.before, CLASS, SCHEDULE).state)
+
+
+def test_replies_that_come_backwards_are_taken_in_the_clients_order(world: World):
+    """A sum of floats depends on the order."""
+
+    class Backwards(InProcessGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            return reversed(list(super().pull_messages(message_ids)))
+
+    grid = world.grid()
+    grid.__class__ = Backwards
+    assert [reply.client for reply in ask_all(world, grid)] == [0, 1, 2, 3]
+
+
+def test_sizes_are_asked_again_after_a_withdrawal(world: World, tmp_path: Path):
+    fives = [ErasureRequest.of_class(0, 5)]
+    federation = world.flower(world.grid(tmp_path))
+    before, threes = federation.check(fives)[0], federation.check([CLASS])[0].target
+    list(federation.ask(Withdraw(seed=0, threads=1, requests=(CLASS,)), {}, [0]))
+    after = federation.check(fives)[0]
+    assert (after.target, after.retained) == (before.target, before.retained - threes)
 
 
 def test_a_late_reply_changes_nothing(world: World):

@@ -335,6 +335,17 @@ def test_two_requests_are_served_together_or_not_at_all(tmp_path: Path, before: 
     assert [result.requests for result in strategy.served] == [(TWOS,), (ones,)]
 
 
+def test_what_was_served_earlier_is_told_to_the_method(before: ArrayRecord):
+    """The nodes here remember nothing, so only the server knows what no round may look at."""
+    strategy, grid = Forget(fedavg(), network, **QUICK), own_grid(None)
+    arrays = served(strategy, grid, before, method="not")
+    arrays = served(strategy, grid, arrays, method="not", partition=1, label=1)
+    first = forget(same_in_one_process(), state_in(before), TWOS, Schedule(**TRAINING), "not")
+    ones = ErasureRequest.of_class(1, 1)
+    second = forget(same_in_one_process(), first.state, ones, Schedule(**TRAINING), "not", served=[TWOS])
+    assert digest(state_in(arrays)) == digest(second.state)
+
+
 @pytest.mark.parametrize("fault", ["gone", "NaN", "broken"])
 def test_a_request_that_fails_inside_start_costs_no_round_and_is_tried_again(
     tmp_path: Path, before: ArrayRecord, fault: str

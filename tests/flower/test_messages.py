@@ -20,7 +20,7 @@ from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train, Withdraw
-from fedforget.flower.checks import check_task
+from fedforget.flower.checks import check_reply, check_task
 from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.flower.messages import (
     TYPES,
@@ -32,7 +32,7 @@ from fedforget.flower.messages import (
     task_content,
     unpack,
 )
-from fedforget.flower.values import TASKS, decode, encode, known_classes
+from fedforget.flower.values import decode, encode, known_classes, known_tasks
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
 from fedforget.methods.fedaf.settings import RECOMMENDED
@@ -54,9 +54,10 @@ def every_task() -> Iterator[type[Task]]:
                 yield cls
 
 
-def test_every_task_is_registered():
-    assert set(every_task()) == set(TASKS), "a new task needs its place in TASKS of fedforget/flower/values.py"
-    assert len({cls.__name__ for cls in TASKS}) == len(TASKS)
+def test_every_task_is_listed_by_its_method_or_by_the_audit():
+    assert set(every_task()) == set(known_tasks()), "a new task needs its place in its method's row, or in audit/tasks"
+    assert len(known_classes()) == len(set(known_classes().values()))
+    assert len({cls.__name__ for cls in known_tasks()}) == len(known_tasks())
     presets = {type(preset) for method in METHODS.values() for preset in method.presets.values()}
     assert presets <= set(known_classes().values())
 
@@ -103,7 +104,7 @@ def tasks_of(cls: type[Task]) -> st.SearchStrategy[Task]:
     return st.builds(cls, **values | {n: values[n].filter(bool) for n in ABOVE_ZERO.get(cls, ())})
 
 
-@pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", known_tasks(), ids=lambda cls: cls.__name__)
 def test_every_task_comes_back_as_it_went(cls: type[Task]):
     @settings(max_examples=40, deadline=None)
     @given(tasks_of(cls), st.integers(0, 99))
@@ -117,7 +118,7 @@ def test_every_task_comes_back_as_it_went(cls: type[Task]):
     there_and_back()
 
 
-@pytest.mark.parametrize("cls", TASKS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", known_tasks(), ids=lambda cls: cls.__name__)
 def test_a_field_too_many_too_few_or_of_the_wrong_type_is_refused(cls: type[Task]):
     task = _some(cls)
     tree = encode(task, {})
@@ -372,6 +373,37 @@ def test_a_bad_reply_is_refused(change: dict[str, Any], sentence: str):
     with pytest.raises(RefusedError) as refusal:
         read_reply(content, 1)
     assert str(refusal.value) == sentence
+
+
+@pytest.mark.parametrize("place", ['"samples": ', '"loss": [', '"sketch": ', '"gradient_evaluations": '])
+def test_a_number_of_a_reply_beyond_all_numbers_is_refused(place: str):
+    """JSON knows no infinity, but 1e999 reads as one."""
+    reply = Reply(1, {}, {"samples": 7.0}, {"loss": [7.0]}, 7.0, {"sketch": 7.0})
+    content = reply_content(reply)
+    text = content["fedforget"]["json"]
+    content["fedforget"]["json"] = text.replace(f"{place}7.0", f"{place}1e999")
+    assert content["fedforget"]["json"] != text
+    with pytest.raises(RefusedError, match=r"^The reply holds inf, which is no finite number\.$"):
+        read_reply(content, 1)
+
+
+def test_a_reply_is_what_the_task_declares(world: World):
+    whole = state_of(world.network())
+    name = next(iter(whole))
+    check_reply(TRAIN, Reply(1, whole, {"samples": 3.0}), world.network())
+    check_reply(TRAIN, Reply(1, {}, {"samples": 0.0}), world.network())
+    for task, reply, sentence in (
+        (
+            CountSamples(seed=0, threads=1),
+            Reply(1, {"more": torch.ones(1)}),
+            "sent tensors, but a CountSamples returns",
+        ),
+        (TRAIN, Reply(1, whole), "sent a model without the number of its samples."),
+        (TRAIN, Reply(1, {name: whole[name]}, {"samples": 3.0}), "sent a model whose '"),
+        (TRAIN, Reply(1, {**whole, "more": torch.ones(1)}, {"samples": 3.0}), "sent a model whose 'more' is not"),
+    ):
+        with pytest.raises(ClientError, match=f"^Client 1 {sentence}"):
+            check_reply(task, reply, world.network())
 
 
 @pytest.mark.parametrize(

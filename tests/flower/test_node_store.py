@@ -24,6 +24,7 @@ from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.runs.store import write_sealed
 
 CLASS = ErasureRequest.of_class(0, 3)
 SAMPLES = ErasureRequest.of_samples(0, [4, 2])
@@ -59,6 +60,12 @@ def test_a_damaged_record_of_withdrawals_stops_the_node(tmp_path: Path, damage: 
         damage = json.dumps(values)
     path.write_text(damage)
     with pytest.raises(InputError, match=r"node\.json is damaged"):
+        NodeStore(tmp_path, 0)
+
+
+def test_a_record_of_another_version_stops_the_node(tmp_path: Path):
+    write_sealed(tmp_path / "node.json", {"version": 2, "client": 0, "withdrawn": []})
+    with pytest.raises(InputError, match=r"node\.json is of version 2, but this fedforget reads 1\.$"):
         NodeStore(tmp_path, 0)
 
 

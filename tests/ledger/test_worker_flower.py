@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from flower_processes import Processes, processes
 from flower_runs import flwr_run
+from flwr.common.config import parse_config_args
 from typer.testing import CliRunner
 from worker_worlds import Attended, Office, WorkerProcess
 
 from fedforget.cli.app import app
+from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.flower import ClientError
-from fedforget.flower.app.settings import AppSettings
+from fedforget.flower.app.settings import DEFAULTS, AppSettings
 from fedforget.flower.app.worker import serve_for_worker, telling_worker
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.executor_flower import FlowerPlace, describe_flower, register_flower, run_config
+from fedforget.ledger.executor_flower import FlowerPlace, describe_flower, register_flower, run_words
 from fedforget.methods import forget
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
@@ -207,8 +209,14 @@ def test_the_server_app_leaves_what_the_worker_looks_for(tmp_path: Path):
 
 
 def test_the_run_config_of_a_run_says_the_same_run():
-    config = AppSettings.read(CONFIG).run
-    assert AppSettings.read(run_config(config)).run == config
+    """Also a backdoor, a falling learning rate, and signs that mean something to TOML, JSON or Flower."""
+    plain = AppSettings.read(CONFIG).run
+    poisoned = replace(plain, backdoor=Backdoor(FIRST, Trigger(2, margin=0), 8))
+    odd = replace(plain, dataset='/data/o\'neill = "x" \\ é.npz', schedule=replace(plain.schedule, decay=0.1))
+    for config in (plain, poisoned, odd):
+        given = parse_config_args([run_words(config, {"out": "/srv/job 1", "device": "cpu"})])
+        settings = AppSettings.read({**DEFAULTS, **given})
+        assert (settings.run, settings.out, settings.device) == (config, Path("/srv/job 1"), "cpu")
 
 
 def test_a_place_is_checked_before_anything_is_begun(tmp_path: Path):

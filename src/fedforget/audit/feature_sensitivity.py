@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +83,7 @@ class MeasureSensitivity(Task):
     """S of the client's own withdrawn features, on its samples and on those it holds out, and how many held-out samples
     are predicted right without the feature. Sums and counts leave the client."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

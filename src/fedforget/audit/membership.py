@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ class AttackMembership(Task):
     empty); `references` are the names of models that it scored before, none of which saw R (for RMIA). Without `attack`
     it only counts how many samples of R and held-out ones get their label."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class LinearProbe(Task):
     Where that cannot be done (few samples, one label only, a model without a linear layer) the numbers are absent and a
     note says why. Where the client retains too little to test on, those numbers alone are absent."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

@@ -20,7 +20,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -56,7 +56,7 @@ class Relearn(Task):
 
     Counts and sums leave the client; the model that knows R again does not."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

@@ -1,16 +1,19 @@
 """What a server may ask of a client, and what comes back.
 
 A task is a small frozen dataclass that can travel. Its `run` is the handler: it sees the client's model and data, and
-what it returns is all that leaves the client. A reply holds model-sized tensors and numbers, never a sample."""
+what it returns is all that leaves the client. A reply holds model-sized tensors and numbers, never a sample.
+
+What a task needs and returns is declared in its class, so that whoever carries it can check both sides without knowing
+the task. A row of `METHODS` lists the tasks of a method, `audit/tasks.py` those of the audit."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedforget.errors import InputError
 from fedforget.params import State
@@ -41,9 +44,22 @@ class Task:
 
     at_target: ClassVar[bool] = False
     """Whether only a client that one of the task's `requests` names can do it."""
+    with_model: ClassVar[bool] = True
+    """Whether a model goes along."""
+    returns: ClassVar[Literal["numbers", "tensors", "model"]] = "numbers"
+    """What a reply may hold: numbers and curves alone, or tensors too. A model is whole, or left out."""
+    counts_samples: ClassVar[bool] = False
+    """Whether a reply must say of how many `samples` it is made, since the server weighs it by them."""
+    keeps: ClassVar[tuple[type, ...]] = ()
+    """The dataclasses that it leaves in `Client.kept` for a next task."""
 
     seed: int
     threads: int
+
+    def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
+        """What a tensor that travels beside the weights of `model` must look like: one of the same type and shape, on
+        the device "meta". None where there can be none of this name."""
+        return None
 
     @abstractmethod
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
@@ -56,6 +72,9 @@ class Train(Task):
 
     `share` < 1 trains on a seeded random part of it only (the recovery round after forgetting), though on no fewer than
     `min_samples` where there are so many."""
+
+    returns = "model"
+    counts_samples = True
 
     round: int
     epochs: int = 1
@@ -81,6 +100,8 @@ class CountSamples(Task):
     """n_k: how many samples the client trains on, without what `exclude` names. The target of `requests`, which is
     being forgotten, still counts unless it is excluded too."""
 
+    with_model = False
+
     exclude: tuple[ErasureRequest, ...] = ()
     requests: tuple[ErasureRequest, ...] = ()
 
@@ -94,7 +115,8 @@ class CheckRequests(Task):
     """How much of the client's data its own of the `requests` name, and how much is left; what names nothing is
     refused."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    with_model = False
 
     requests: tuple[ErasureRequest, ...]
 
@@ -112,7 +134,8 @@ class Withdraw(Task):
     method. A client that remembers (a Flower node) never trains on the target again, in any run; in one process nobody
     remembers, since there every request branches off the same federation, and a round leaves out what it names."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    with_model = False
 
     requests: tuple[ErasureRequest, ...]
 
@@ -138,3 +161,7 @@ class Measure(Task):
         from fedforget.federation.evaluation import measure_at_client
 
         return measure_at_client(self, state, client)
+
+
+TASKS: tuple[type[Task], ...] = (Train, CountSamples, CheckRequests, Withdraw, Measure)
+"""The tasks that belong to no method and to no audit."""

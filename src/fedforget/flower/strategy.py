@@ -29,7 +29,7 @@ from fedforget.federation.starts import network_of
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
-from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import DEFAULT_METHOD, Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest, Feature, check_form
 
@@ -85,7 +85,7 @@ class Forget(Strategy):
     with the model as it was, and tries again before the next round. The request stays in `waiting` until it is served
     or `waiting.clear()` gives it up, and `check_served`, at the end of the app, raises the `failure` of one that still
     waits: so no run ends well that has not forgotten. What came of the ones that were served, with cost and notes, is
-    in `served`. A method that needs the clients' models of training (federaser) is refused: they are not kept.
+    in `served`. A method that needs the clients' models of training is refused: they are not kept.
 
     What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`).
 
@@ -133,7 +133,7 @@ class Forget(Strategy):
         sample_ids: Iterable[int] | None = None,
         feature: int | Iterable[int] | None = None,
         whole_node: bool = False,
-        method: str = "fedaf",
+        method: str = DEFAULT_METHOD,
         preset: str | None = None,
         **overrides: Any,
     ) -> None:

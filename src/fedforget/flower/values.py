@@ -1,9 +1,9 @@
-"""Tasks, settings and sketches as JSON, and back: the only classes that can come out are the ones listed here.
+"""Tasks, settings and what clients keep as JSON, and back: the only classes that can come out are the declared ones.
 
     None, numbers, words      themselves; a number must be finite
     a tuple                   a list
     an erasure request        {"request": what its to_json says}
-    a listed dataclass        {"type": its name, "fields": {every field}}
+    a declared dataclass      {"type": its name, "fields": {every field}}
     a tensor                  {"tensor": its name among the tensors beside the JSON}
 
 There is no pickle anywhere, and no field, type or class that the other side made up."""
@@ -20,47 +20,31 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from fedforget.audit.feature_sensitivity import MeasureSensitivity
-from fedforget.audit.membership import AttackMembership
-from fedforget.audit.probe import LinearProbe
-from fedforget.audit.relearning import Relearn
+from fedforget.audit import tasks as audit
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.tasks import CheckRequests, CountSamples, Measure, Task, Train, Withdraw
+from fedforget.federation import tasks as federation
+from fedforget.federation.tasks import Task
 from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
-from fedforget.methods.cdp import MeasureActivity
-from fedforget.methods.features import ReadFeatures
-from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.extensions.principal import PrincipalRows
-from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.sketch import Sketch
-from fedforget.methods.fedaf.sketching import BuildSketch
-from fedforget.methods.fedosd import MeanGradient
-from fedforget.methods.fedquit import Distil
-from fedforget.methods.frr import TrainSecondOrder
-from fedforget.methods.pgd import Climb
-from fedforget.methods.sga import Ascend, MeasureFisher
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
-
-TASKS: tuple[type[Task], ...] = (
-    Train, CountSamples, CheckRequests, Withdraw, Measure, Forget, BuildSketch, TrainSecondOrder, Ascend,
-    MeasureFisher, MeasureActivity, Climb, Distil, MeanGradient, AttackMembership, Relearn, LinearProbe,
-    MeasureSensitivity, ReadFeatures, OfferKey, BuildMaskedSketch,
-)  # fmt: skip
-"""Every task that may travel. A method with a task of its own adds it here."""
-
-KEPT: tuple[type, ...] = (Sketch, PrincipalRows)
-"""What a client keeps between two tasks, in files of its own."""
 
 MOST_THREADS = 1024
 
 
 @cache
+def known_tasks() -> tuple[type[Task], ...]:
+    """Every task that may travel: the federation's own, those of each method, and the audit's."""
+    of_methods = (task for method in METHODS.values() for task in method.tasks)
+    return tuple(dict.fromkeys((*federation.TASKS, *of_methods, *audit.TASKS)))
+
+
+@cache
 def known_classes() -> dict[str, Any]:
-    """Every dataclass that may travel or be kept, by name; the settings are those of the table of methods."""
+    """Every dataclass that may travel or be kept, by name: tasks, what they keep, and the methods' settings."""
+    kept = {cls for task in known_tasks() for cls in task.keeps}
     settings = {type(preset) for method in METHODS.values() for preset in method.presets.values()}
-    return {cls.__name__: cls for cls in (*TASKS, *KEPT, *settings)}
+    return {cls.__name__: cls for cls in (*known_tasks(), *kept, *settings)}
 
 
 def encode(value: Any, tensors: State) -> Any:
@@ -77,7 +61,7 @@ def encode(value: Any, tensors: State) -> Any:
         return {"tensor": name}
     name, cls = type(value).__name__, known_classes().get(type(value).__name__)
     if cls is not type(value):
-        raise FedForgetError(f"A '{name}' cannot travel; list its class in fedforget.flower.values.")
+        raise FedForgetError(f"A '{name}' cannot travel; list it among a method's tasks, or among what a task keeps.")
     values = {item.name: encode(getattr(value, item.name), tensors) for item in fields(cls)}
     return {"type": name, "fields": values}
 

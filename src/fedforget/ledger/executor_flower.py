@@ -36,7 +36,6 @@ from fedforget.ledger.executors import Watch
 from fedforget.ledger.federations import Description, describe_run
 from fedforget.ledger.run_folders import read_run
 from fedforget.runs.config import RunConfig
-from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.runs.store import read_sealed, write_sealed
 
@@ -115,23 +114,17 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard |
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:
     """Make a Flower federation one that requests can be about; `file` describes it."""
     description, model, guard = describe_flower(file)
-    run_config(Run(FlowerPlace.read(file).run).config)
     place = str(file.resolve())
     return ledger.register_federation(name, "flower", place, description, model, guard, actor=actor, **settings)
 
 
-def run_config(config: RunConfig) -> dict[str, Any]:
-    """The run config of our app that stands for this run."""
-    schedule = config.schedule
-    if config.backdoor is not None or schedule.decay != 1.0:
-        raise InputError("The run has a backdoor or a falling learning rate, which Flower's run config cannot say.")
-    return {
-        "dataset": config.dataset, "clients": config.clients, "partition": config.partition, "model": config.model,
-        "train-limit": config.train_limit or 0, "history-interval": config.history_interval or 0,
-        "rounds": schedule.rounds, "epochs": schedule.epochs, "lr": float(schedule.lr),
-        "momentum": float(schedule.momentum), "batch-size": schedule.batch_size, "seed": schedule.seed,
-        "participation": float(schedule.participation), "threads": schedule.threads,
-    }  # fmt: skip
+def run_words(config: RunConfig, entries: Mapping[str, Any]) -> str:
+    """What `flwr run --run-config` takes for this run: one entry of JSON, and the `entries` beside it.
+
+    A value stands in TOML's single quotes, where nothing is escaped; the one sign that cannot stand there has another
+    name in JSON."""
+    run = json.dumps(config.to_json()).replace("'", "\\u0027")
+    return " ".join([f"run='{run}'", *(f"{name}={json.dumps(value)}" for name, value in entries.items())])
 
 
 class FlowerExecutor:
@@ -211,8 +204,7 @@ class SuperLink:
 
     def start(self, folder: Path, job: Job) -> int:
         """Begin the run that does the job of `folder`; its number."""
-        config = {**run_config(job.config), **self._run_config, "out": str(folder.resolve())}
-        words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        words = run_words(job.config, {**self._run_config, "out": str(folder.resolve())})
         told = self._flwr("run", str(self._app), self.name, "--run-config", words)
         try:
             return int(told["run-id"])

@@ -4,7 +4,8 @@ Adding a method is one file with a function
 
     def my_method(federation, state, requests, settings, schedule, served=()) -> (new state, curves)
 
-and one line in `METHODS`. It talks to the federation through `ask` alone and never changes `state`."""
+and one line in `METHODS`, with the tasks of its own. It talks to the federation through `ask` alone and never changes
+`state`."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from fedforget.federation.guard import Guard
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Withdraw
+from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.checks import check_targets
 from fedforget.methods.fedaf.method import check_requests, forget_with_fedaf
@@ -38,11 +39,12 @@ from fedforget.methods.fedaf.settings import (
     THOROUGH,
     FedAFSettings,
 )
+from fedforget.methods.fedaf.tasks import TASKS as FEDAF_TASKS
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
-from fedforget.methods.fedosd import FedOSDSettings, forget_with_fedosd
-from fedforget.methods.fedquit import FedQUITSettings, forget_with_fedquit
+from fedforget.methods.fedosd import FedOSDSettings, MeanGradient, forget_with_fedosd
+from fedforget.methods.fedquit import Distil, FedQUITSettings, forget_with_fedquit
 from fedforget.methods.negation import NegationSettings, forget_by_negation
-from fedforget.methods.pgd import PGDSettings, forget_with_pgd
+from fedforget.methods.pgd import Climb, PGDSettings, forget_with_pgd
 from fedforget.methods.retrain import RetrainSettings, retrain
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
@@ -57,6 +59,8 @@ class Method:
     run: Callable[..., tuple[State, Curves]]
     presets: Mapping[str, Any]
     summary: str
+    tasks: tuple[type[Task], ...] = ()
+    """What it asks of clients beside the tasks of every method (`federation/tasks.py`)."""
     resumable: bool = False
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
     afresh: bool = False
@@ -85,28 +89,36 @@ METHODS: dict[str, Method] = {
             "paper": PAPER,
         },
         "overwrite the target with new memories",
+        FEDAF_TASKS,
         check=check_requests,
     ),
     "fedaf-c": Method(
         forget_with_fedaf,
         {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
         "new memories without the knowledge preserver",
+        FEDAF_TASKS,
         no_feature="it is the paper's, which says nothing of features",
     ),
     "frr": Method(
         frr.retrain_rapidly,
         {"paper": frr.PAPER, "code": frr.CODE},
         "train afresh in second-order steps",
+        (frr.TrainSecondOrder,),
         resumable=True,
         afresh=True,
     ),
     "sga": Method(
-        sga.ascend, {"ewc": sga.EWC, "plain": sga.PLAIN}, "climb the target's loss", no_feature=_SAMPLES_STAY
+        sga.ascend,
+        {"ewc": sga.EWC, "plain": sga.PLAIN},
+        "climb the target's loss",
+        (sga.Ascend, sga.MeasureFisher),
+        no_feature=_SAMPLES_STAY,
     ),
     "cdp": Method(
         cdp.prune_and_tune,
         {"paper": cdp.PAPER, "code": cdp.CODE},
         "prune the channels that know the class",
+        (cdp.MeasureActivity,),
         no_feature="it prunes the channels of a class, and a feature is of every class",
         check=lambda settings, requests: cdp.classes_of(requests),
     ),
@@ -114,6 +126,7 @@ METHODS: dict[str, Method] = {
         forget_with_pgd,
         {"default": PGDSettings()},
         "climb the target's loss near the others' mean",
+        (Climb,),
         no_feature=_SAMPLES_STAY,
     ),
     "federaser": Method(
@@ -126,16 +139,19 @@ METHODS: dict[str, Method] = {
         forget_with_fedquit,
         {"default": FedQUITSettings()},
         "imitate oneself without the trained label",
+        (Distil,),
         no_feature=_SAMPLES_STAY,
     ),
     "fedosd": Method(
         forget_with_fedosd,
         {"default": FedOSDSettings()},
         "forget across the retained gradients",
+        (MeanGradient,),
         no_feature=_SAMPLES_STAY,
     ),
     "not": Method(forget_by_negation, {"default": NegationSettings()}, "negate the first layer and train on"),
 }
+DEFAULT_METHOD = "fedaf"
 
 
 @dataclass(frozen=True)
@@ -253,7 +269,7 @@ def forget(
     state: Mapping[str, Tensor],
     requests: ErasureRequest | Sequence[ErasureRequest],
     schedule: Schedule,
-    method: str = "fedaf",
+    method: str = DEFAULT_METHOD,
     preset: str | None = None,
     *,
     served: Sequence[ErasureRequest] = (),

@@ -148,6 +148,8 @@ class MeasureActivity(Task):
 
     A forward pass over all that the client still has, the target too: its class is what the scores are about."""
 
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...] = ()
     served: tuple[ErasureRequest, ...] = ()
     batch_size: int = 256

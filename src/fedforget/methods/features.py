@@ -123,6 +123,8 @@ class ReadFeatures(Task):
     """n_k E ||J_j(x)||^2 and n_k E ||J_j(x) - J_j(x0)||^2 at one client, over `samples` of its samples at most; the
     latter is 0 at a client that withdraws nothing."""
 
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     samples: int | None = None

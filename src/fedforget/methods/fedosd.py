@@ -150,6 +150,8 @@ def _anti_reverting(
 class MeanGradient(Task):
     """The mean gradient over the client's target (of UCE) or over its retained data (of the cross entropy)."""
 
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     of: Literal["target", "retained"]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -78,7 +77,8 @@ def forget_with_fedquit(
 class Distil(Task):
     """The student's training at the client that asks, on the target alone."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    returns = "model"
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -125,7 +124,8 @@ def forget_with_pgd(
 class Climb(Task):
     """The projected ascent at the client that asks. `last` makes w_i; `others` is W - n_i."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    returns = "model"
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()

@@ -22,10 +22,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
@@ -39,7 +39,7 @@ from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_numbers, finite
 from fedforget.methods.fisher import fisher_diagonal
-from fedforget.params import State, first_non_finite, state_of, trainable
+from fedforget.params import State, first_non_finite, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed, seeded_globally
 
@@ -132,11 +132,15 @@ def ascend(
 class Ascend(Task):
     """The climb at the target's client; the reply is its whole model."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    returns = "model"
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: SGASettings
+
+    def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
+        return torch.empty(weight_count(model), device="meta") if name == FISHER_KEY else None
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         target = client.target(self.requests, self.served)
@@ -209,6 +213,8 @@ class Ascend(Task):
 @dataclass(frozen=True, kw_only=True)
 class MeasureFisher(Task):
     """The Fisher diagonal of a client's retained data, for a client that has none."""
+
+    returns = "tensors"
 
     exclude: tuple[ErasureRequest, ...]
     settings: SGASettings

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -21,6 +22,11 @@ from fedforget.runs.config import RunConfig, default_trigger
 _APP = tomllib.loads((Path(__file__).parent / "bundle" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
 DEFAULTS: dict[str, Any] = _APP["config"]
 """The defaults stand where Flower wants them, and nowhere else."""
+OF_THE_RUN = (
+    "dataset", "clients", "partition", "model", "train-limit", "history-interval", "rounds", "epochs", "lr", "momentum",
+    "participation", "batch-size", "seed", "threads", "backdoor",
+)  # fmt: skip
+"""The entries that together say what `run` says alone."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,7 @@ class AppSettings:
                 kind = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
                 raise InputError(f"Run config '{name}' is {value!r}, but it must be {kind[type(DEFAULTS[name])]}.")
         values = {**DEFAULTS, **given}
-        schedule = Schedule(
-            values["rounds"], values["epochs"], float(values["lr"]), float(values["momentum"]), values["batch-size"],
-            values["seed"], values["threads"] or os.cpu_count() or 1, participation=float(values["participation"]),
-        )  # fmt: skip
-        run = RunConfig(
-            values["dataset"], values["clients"], values["partition"], values["model"], schedule,
-            train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
-        )  # fmt: skip
+        run = _run_of_json(values) if values["run"] else _run_of_entries(values)
         request = _request(
             values["request-client"], values["request-class"], values["request-samples"], values["request-feature"]
         )
@@ -71,6 +70,30 @@ class AppSettings:
             check_level(values["audit-level"]) if values["audit-level"] else None,
             Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
         )  # fmt: skip
+
+
+def _run_of_json(values: Mapping[str, Any]) -> RunConfig:
+    """The run that `run` describes, and nothing else may. Flower fills in the default of what nobody gave, so what
+    differs from its default was given."""
+    other = next((name for name in OF_THE_RUN if values[name] != DEFAULTS[name]), None)
+    if other is not None:
+        raise InputError(f"The run config gives a whole run, and '{other}' beside it; leave one of the two out.")
+    try:
+        return RunConfig.from_json(json.loads(values["run"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise InputError("Run config 'run' must be the configuration in a run's run.json, as JSON.") from None
+
+
+def _run_of_entries(values: Mapping[str, Any]) -> RunConfig:
+    """The run that somebody wrote down entry by entry."""
+    schedule = Schedule(
+        values["rounds"], values["epochs"], float(values["lr"]), float(values["momentum"]), values["batch-size"],
+        values["seed"], values["threads"] or os.cpu_count() or 1, participation=float(values["participation"]),
+    )  # fmt: skip
+    return RunConfig(
+        values["dataset"], values["clients"], values["partition"], values["model"], schedule,
+        train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
+    )  # fmt: skip
 
 
 def _request(client: int, label: int, samples: str, feature: str) -> ErasureRequest | None:

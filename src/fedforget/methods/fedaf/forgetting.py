@@ -19,10 +19,10 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
@@ -34,13 +34,14 @@ from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.extensions.planning import only_from
+from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
 from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketch import Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
-from fedforget.params import State, digest, first_non_finite, state_of, trainable
+from fedforget.params import State, digest, first_non_finite, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
@@ -75,12 +76,25 @@ class Forget(Task):
 
     With `amnesia` the result is no model to keep but the teacher that is to be reminded: see `memory_generator`."""
 
-    at_target: ClassVar[bool] = True
+    at_target = True
+    returns = "model"
+    counts_samples = True
+    keeps = (Sketch, PrincipalRows)
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: PaperSettings
     amnesia: bool = False
+
+    def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
+        weights = model.state_dict()
+        if name.startswith(TEACHER_KEY) and name.removeprefix(TEACHER_KEY) in weights:
+            return weights[name.removeprefix(TEACHER_KEY)].to("meta")
+        if name == f"{SKETCH_KEY}.count":
+            return torch.empty((), dtype=torch.int64, device="meta")
+        if name == SKETCH_KEY and tensor.dim() == 2:
+            return torch.empty(len(tensor), weight_count(model), dtype=self.settings.dtype, device="meta")
+        return None
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         with only_from(client.model, self.settings.first_moved):

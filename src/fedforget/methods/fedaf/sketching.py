@@ -47,6 +47,8 @@ class Sketching(Protocol):
 class BuildSketch(Task):
     """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
 
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: PaperSettings

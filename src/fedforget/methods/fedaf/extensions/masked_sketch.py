@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
@@ -45,6 +45,9 @@ the request failed in between, has masked nothing; it goes with the next offer."
 class OfferKey(Task):
     """A key for one masked sketch. It takes the place of any that was not used."""
 
+    with_model = False
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: PaperSettings
@@ -67,9 +70,15 @@ class OfferKey(Task):
 class BuildMaskedSketch(Task):
     """A client's part of the federation's sketch under its masks. The key is used up first, whatever happens then."""
 
+    returns = "tensors"
+
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
     settings: PaperSettings
+
+    def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
+        named = name.startswith(PUBLIC_KEY) and name.removeprefix(PUBLIC_KEY).isdecimal()
+        return torch.empty(KEY_BYTES, dtype=torch.uint8, device="meta") if named else None
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         secret = bytes.fromhex(client.kept.pop(SECRET_KEY, ""))

@@ -1,0 +1,11 @@
+"""The tasks that the audit asks of clients."""
+
+from __future__ import annotations
+
+from fedforget.audit.feature_sensitivity import MeasureSensitivity
+from fedforget.audit.membership import AttackMembership
+from fedforget.audit.probe import LinearProbe
+from fedforget.audit.relearning import Relearn
+from fedforget.federation.tasks import Task
+
+TASKS: tuple[type[Task], ...] = (AttackMembership, Relearn, LinearProbe, MeasureSensitivity)
