@@ -1,13 +1,17 @@
-"""The documents: every link leads somewhere, each page keeps to its length, and the methods table is the methods'."""
+"""The documents: every link leads somewhere, each page keeps to its length, and what they name is there."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from pathlib import Path
 
+import click
 import pytest
+from typer.main import get_command
 
+from fedforget.cli.app import app
 from fedforget.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -98,3 +102,21 @@ def test_the_architecture_names_files_and_rooms_that_are_there(page: str):
     rooms = {path.parent.name for path in source.glob("*/__init__.py")}
     if page.endswith("svg"):
         assert rooms <= set(re.findall(r'class="name"[^>]*>([a-z]+)<', text))
+
+
+def printed_commands() -> list[str]:
+    """The `fedforget` lines of the README and the guides."""
+    text = "\n".join(page.read_text() for page in [ROOT / "README.md", *sorted(DOCS.glob("*.md"))])
+    lines = re.findall(r"^ {4,}(fedforget .+)$", text, re.MULTILINE)
+    return [command.strip() for line in lines for command in line.split(" && ") if "[--" not in command]
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(printed_commands()))
+def test_a_printed_command_has_the_options_it_is_shown_with(line: str):
+    words = shlex.split(line, comments=True)[1:]
+    command = get_command(app)
+    while isinstance(command, click.Group):
+        assert words[0] in command.commands, line
+        command = command.commands[words.pop(0)]
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known, line
