@@ -111,10 +111,14 @@ def printed_commands() -> list[str]:
     return [command.strip() for line in lines for command in line.split(" && ") if "[--" not in command]
 
 
+@pytest.fixture(scope="module")
+def root() -> click.Command:
+    return get_command(app)
+
+
 @pytest.mark.parametrize("line", dict.fromkeys(printed_commands()))
-def test_a_printed_command_has_the_options_it_is_shown_with(line: str):
-    words = shlex.split(line, comments=True)[1:]
-    command = get_command(app)
+def test_a_printed_command_has_the_options_it_is_shown_with(root: click.Command, line: str):
+    command, words = root, shlex.split(line, comments=True)[1:]
     while isinstance(command, click.Group):
         assert words[0] in command.commands, line
         command = command.commands[words.pop(0)]
