@@ -162,7 +162,7 @@ def test_events_by_request_kind_actor_and_number(world: World):
 )  # fmt: skip
 def test_an_event_that_cannot_be(world: World, actor: str, kind: str, request_id: str | None):
     before = world.ledger.head()
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"1 to 32 characters|no request"):
         world.ledger.append_event(actor, kind, request=request_id)
     assert world.ledger.head() == before
 
