@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One process for each core; the tests of a file stay together, since they share its fixtures. The order of the files is
-# that of tests/conftest.py: the longest first.
-PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
+# One process for each core, each with a part of the tests in their order, since those of a file share its fixtures; who is
+# done early takes over from the others.
+PARALLEL := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 .PHONY: help setup demo check format test-fast test test-slow bench results clean

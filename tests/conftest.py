@@ -18,25 +18,8 @@ import torch
 
 from fedforget.data import locations
 
-TESTS = Path(__file__).parent
-sys.path.insert(0, str(TESTS / "reference"))
+sys.path.insert(0, str(Path(__file__).parent / "reference"))
 torch.set_num_threads(1)
-
-LONGEST_FIRST = (
-    "flower/test_superlink.py", "test_privacy.py", "experiments/test_bench_command.py", "ledger/test_worker.py",
-    "contract/test_methods.py", "flower/test_simulation.py", "flower/test_same_bits.py", "console/test_browser.py",
-    "experiments/test_every_experiment.py", "methods/test_sketch_memory.py", "console/test_server.py",
-    "cli/test_cli.py", "ledger/test_intake.py", "ledger/test_backup.py", "report/test_report_evidence.py",
-    "audit/test_examine.py", "experiments/test_engine.py", "test_wheel.py", "ledger/test_versions.py",
-    "test_library_example.py", "ledger/test_rules.py", "ledger/test_certificate.py", "ledger/test_ledger_commands.py",
-    "runs/test_train_and_forget.py", "ledger/test_worker_guards.py", "ledger/test_archive.py",
-    "ledger/test_recorded.py", "ledger/test_run_folders.py", "data/test_data_cifar10.py", "flower/test_examples.py",
-    "flower/test_app.py", "test_determinism.py", "ledger/test_consistency.py", "ledger/test_chain.py",
-    "runs/test_audit_run.py", "test_imports.py",
-)  # fmt: skip
-"""Files in which `make test` spends the most time. They begin first, so that no core is left alone with one of them at
-the end; nothing but the time depends on the order."""
-
 
 SOURCES = {
     "mnist": ("train-images-idx3-ubyte.gz",),
@@ -82,7 +65,7 @@ def no_network() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is not `daily`, before the marks choose; and put the longest files first."""
+    """Mark what is not `daily`, before the marks choose."""
     seen: Counter[str] = Counter()
     for item in items:
         daily, real = item.get_closest_marker("daily"), item.get_closest_marker("real")
@@ -91,8 +74,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             seen[test] += 1
             if seen[test] > daily.args[0]:
                 item.add_marker("real")
-    places = {TESTS / name: place for place, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 def pytest_collection_finish() -> None:

@@ -56,7 +56,10 @@ def story(folder: Path, config: RunConfig, methods: Sequence[str], environment: 
 
 
 @pytest.mark.real
-@pytest.mark.parametrize(("threads", "methods"), [(1, ("fedaf", "fedaf-c", "retrain")), (2, ("fedaf-c",))])
+@pytest.mark.parametrize(
+    ("threads", "methods"),
+    [(1, ("fedaf", "fedaf-c", "retrain")), pytest.param(2, ("fedaf-c",), marks=pytest.mark.slow)],
+)
 def test_two_processes_same_bits(tmp_path: Path, threads: int, methods: tuple[str, ...]):
     """The second has another hash seed and another thread count of its own: the task's count is what counts."""
     schedule = replace(CONFIG.schedule, threads=threads, rounds=2 if threads == 1 else 1)

@@ -27,7 +27,7 @@ def test_the_example_is_about_ten_lines():
     assert any("forget(" in line for line in lines)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_the_example_runs_and_shows_the_forgetting(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

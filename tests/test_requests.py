@@ -121,7 +121,7 @@ def test_a_feature_is_a_column_or_a_patch():
     assert requests_id([column]) == requests_id([column, column]) != requests_id([patch])
     assert column.matches(poisoned_samples()).all()
     for wrong in ((), (1, 2), (-1,), (0, 0, 0, 3), (0.5,)):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match=r"is no feature|is empty"):
             ErasureRequest.of_feature(0, wrong)
 
 

@@ -98,6 +98,7 @@ def test_the_command_is_there(python: Path, tmp_path: Path):
     assert "show that it did" in said.stdout
 
 
+@pytest.mark.slow
 def test_train_forget_and_audit_there(python: Path, tmp_path: Path):
     command = python.parent / "fedforget"
     small = ("--clients", "3", "--rounds", "2", "--lr", "0.05", "--batch-size", "16", "--threads", "1")

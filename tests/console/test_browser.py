@@ -184,6 +184,7 @@ def verify_here(browser: Browser, url: str, tmp_path: Path) -> None:
         assert word in browser.see("#verified").text
 
 
+@pytest.mark.slow
 def test_a_busy_queue(browser: Browser, tmp_path: Path):
     """What is late and what is due soon stand out, at any width."""
     home = tmp_path / "home"
@@ -209,6 +210,7 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         assert browser.complaints() == []
 
 
+@pytest.mark.slow
 def test_the_form_follows_the_federation(browser: Browser, tmp_path: Path):
     home = tmp_path / "home"
     with Ledger.open(home) as ledger:

@@ -224,16 +224,13 @@ def test_pages_answer_while_a_provider_hangs(tmp_path: Path):
         (tmp_path / "home" / "console.toml").write_text(f'[oidc]\nissuer = "{issuer}"\nclient_id = "fedforget"\n')
         with running_console(tmp_path / "home", "--no-worker") as console, ThreadPoolExecutor(3) as pool:
             assert httpx.get(f"{console.url}/sign-in").status_code == 200
-            began = time.monotonic()
             asked = [pool.submit(httpx.get, f"{console.url}/oidc/start", timeout=60) for _ in range(3)]
-            silent.accept()  # the first fetch has begun
-            slowest = 0.0
-            while not all(visit.done() for visit in asked):
-                before = time.monotonic()
-                assert httpx.get(f"{console.url}/sign-in", timeout=60).status_code == 200
-                slowest = max(slowest, time.monotonic() - before)
-            assert slowest < 2.5
-            assert time.monotonic() - began < 15
+            answered = 0
+            with silent.accept()[0], httpx.Client(timeout=60) as another:  # the first fetch has begun, and waits
+                while not any(visit.done() for visit in asked):
+                    assert another.get(f"{console.url}/sign-in").status_code == 200
+                    answered += 1
+            assert answered > 1, "a page that waited for the provider would be the only one"
             assert {visit.result().status_code for visit in asked} == {422}
 
 

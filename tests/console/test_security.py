@@ -194,7 +194,7 @@ def test_limits_refill():
     "url", ["http://forget.example", "http://10.0.0.5:8765", "ftp://x", "nonsense", "https://x/path"]
 )
 def test_an_address_that_cannot_be_safe_is_refused(url: str):
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"no address for a console|in the clear"):
         ConsoleSettings(url=url)
 
 

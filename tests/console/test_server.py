@@ -203,7 +203,7 @@ def test_the_demo_federation(tmp_path: Path):
         process = DemoProcess(ledger)
         assert process.progress["state"] == "idle"
         process.start("admin")
-        with pytest.raises(ConflictError):
+        with pytest.raises(ConflictError, match="being trained already"):
             process.start("admin")
         assert wait_for(lambda: process.progress["state"] != "running", 120)
         assert process.progress["state"] == "done", process.progress

@@ -94,7 +94,7 @@ def test_nobody_gets_all_connections(world: World):
         watching.check("ann")
         lines = watching.watch(request.id, "ann", allowed)
         await news(lines)
-        with pytest.raises(DeniedError):
+        with pytest.raises(DeniedError, match="Too many pages"):
             watching.check("ann")
         watching.check("bob")
         await lines.aclose()

@@ -43,6 +43,7 @@ class Site:
         self.range_shift = 0
         self.chunked = False
         self.stalls = False
+        self.gave_up = False
         self.released = threading.Event()
         self.asked: list[tuple[str, str | None]] = []
 
@@ -84,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(sent)
         if site.stalls:
             self.wfile.flush()
-            site.released.wait(10)
+            site.gave_up = not site.released.wait(60)
 
     def log_message(self, format: str, *args: object) -> None:
         pass

@@ -82,7 +82,7 @@ def real(folder: Path) -> Dataset:
     return load_dataset("cifar10")
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_real_cifar10_has_the_published_counts_and_moments(real: Dataset) -> None:
     assert real.train.labels.bincount().tolist() == [5000] * 10
     assert real.test.labels.bincount().tolist() == [1000] * 10
@@ -100,7 +100,7 @@ def test_real_cifar10_has_the_published_counts_and_moments(real: Dataset) -> Non
             assert values.std(dtype=np.float64) == pytest.approx(std[channel], abs=2e-7)
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_real_cifar10_from_its_decoded_cache_is_the_same(real: Dataset, monkeypatch) -> None:
     monkeypatch.setattr(parquet_images, "_decode", None)  # would fail if it were called
     assert load_dataset("cifar10").digest() == real.digest()

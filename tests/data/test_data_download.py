@@ -7,7 +7,6 @@ import io
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -182,14 +181,13 @@ def test_no_test_downloads_from_beyond_this_machine(target) -> None:
 
 
 def test_a_stalled_server_times_out_and_keeps_what_came(site, target, monkeypatch) -> None:
-    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(download, "TIMEOUT_SECONDS", 1.0)
     site.files = {"/archive.bin": BODY}
     site.break_once_after = {"/archive.bin": download.BLOCK + 10}
     site.stalls = True
-    begin = time.monotonic()
     with pytest.raises(InputError, match="run it again to resume"):
         fetch(site.url("archive.bin"), target, SHA, quiet)
-    assert time.monotonic() - begin < 4  # the server would hold the line for 10 seconds
+    assert not site.gave_up, "the server still holds the line"
     assert part_of(target).stat().st_size >= download.BLOCK
     assert BODY.startswith(part_of(target).read_bytes())
 

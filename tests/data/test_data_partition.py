@@ -63,7 +63,7 @@ def test_dirichlet_gives_every_sample_to_one_client_whatever_alpha(case, alpha) 
 def test_shards_give_every_sample_to_one_client_and_few_classes_each(case, per_client) -> None:
     labels, clients, seed = case
     if clients * per_client > len(labels):
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="samples cannot be spread over"):
             partition_shards(labels, clients, seed, per_client)
         return
     parts = partition_shards(labels, clients, seed, per_client)

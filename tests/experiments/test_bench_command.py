@@ -36,7 +36,7 @@ def test_json_is_the_results_and_nothing_else(command: Command, tmp_path: Path):
     assert results["rows"]["run"]["quick"] is True
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_later_part_joins_the_earlier_ones(command: Command, tmp_path: Path):
     out = tmp_path / "cpu.json"
     out.write_text(json.dumps({"bytes": {"run": {"quick": True}, "table": []}}))
@@ -70,7 +70,7 @@ def test_a_file_of_something_else_is_not_overwritten(command: Command, tmp_path:
     assert out.read_text() == "[1, 2]"
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_every_part_runs_and_the_page_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):

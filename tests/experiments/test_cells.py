@@ -82,7 +82,7 @@ def test_adding_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_no_cell_holds_what_is_not_json(tmp_path: Path):
     file = filled(tmp_path / "c.jsonl", "a")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="not JSON compliant"):
         file.add(cell("b", x=float("nan")))
     assert list(CellFile(tmp_path / "c.jsonl").cells) == ["a"]
 

@@ -124,7 +124,7 @@ def process(out: Path) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.real
+@pytest.mark.slow
 def test_a_killed_process_is_taken_up_where_it_was(options: Options):
     path = COMPLETENESS.cell_file(options)
     at_work = process(options.out)

@@ -127,7 +127,7 @@ def test_a_field_too_many_too_few_or_of_the_wrong_type_is_refused(cls: type[Task
         without = {k: v for k, v in tree["fields"].items() if k != name}
         with pytest.raises(RefusedError, match=f"^'{cls.__name__}' lacks the field '{name}';"):
             decode({**tree, "fields": without}, {})
-        with pytest.raises(RefusedError):
+        with pytest.raises(RefusedError, match="Sketch"):
             decode({**tree, "fields": {**tree["fields"], name: {"type": "Sketch", "fields": {}}}}, {})
         wrong = 0.5 if isinstance(tree["fields"][name], str | list) else "x"
         with pytest.raises(RefusedError, match=f"^Field '{name}' of '{cls.__name__}' is "):

@@ -53,7 +53,7 @@ def test_training_with_batch_normalisation_and_its_counters():
     assert digest(again) == digest(expected)
 
 
-@pytest.mark.parametrize("kind", TARGETS)
+@pytest.mark.parametrize("kind", ["class", *(pytest.param(k, marks=pytest.mark.slow) for k in TARGETS if k != "class")])
 @pytest.mark.parametrize(("method", "preset"), CASES, ids=[":".join(case) for case in CASES])
 def test_every_method(world: World, tmp_path: Path, method: str, preset: str, kind: str):
     requests = TARGETS[kind]

@@ -11,8 +11,9 @@ from flower_runs import CONFIG, digests_of, flwr_run, in_process
 pytestmark = pytest.mark.real
 
 
-def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path):
-    config = {**CONFIG, "method": "all", "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
+@pytest.mark.parametrize("methods", ["fedaf", pytest.param("all", marks=pytest.mark.slow)])
+def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path, methods: str):
+    config = {**CONFIG, "method": methods, "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
     expected = in_process(tmp_path / "local", config)
     assert len(set(expected.values())) == len(expected)
     with processes(tmp_path / "flower") as flower:

@@ -1,6 +1,7 @@
 """Every test of the ledger runs on SQLite and on a real PostgreSQL, which the tests start themselves.
 
-A test says `ledger` or `world` and gets both; the second is marked `real`."""
+A test says `ledger` or `world` and gets both; the second is marked `real` where the database itself could differ, and
+`slow` elsewhere."""
 
 from __future__ import annotations
 
@@ -15,6 +16,22 @@ from worker_worlds import CONFIG
 
 from fedforget.ledger.book import Ledger
 from fedforget.runs.train import train_run
+
+HERE = Path(__file__).parent
+DATABASES_DIFFER = (
+    "test_at_once.py", "test_chain.py", "test_consistency.py", "test_histories.py", "test_intake.py::test_from_several",
+    "test_migrations.py", "test_rules.py", "test_work.py", "test_worker.py::test_two_workers",
+)  # fmt: skip
+"""Rules, locks, order and migrations are PostgreSQL's own: here it is in `make test`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        params = item.callspec.params if item.path.parent == HERE and hasattr(item, "callspec") else {}
+        there = "postgresql" in (params.get("url"), params.get("new_url"))
+        if there and not f"{item.path.name}::{item.name}".startswith(DATABASES_DIFFER):
+            item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +67,7 @@ def new_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     server.drop(url)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained run folder for the worker's tests."""
     folder = tmp_path_factory.mktemp("worker") / "run"

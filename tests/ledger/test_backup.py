@@ -201,7 +201,7 @@ def test_what_was_changed_is_not_restored(world: World, tmp_path: Path, what: st
     archive = edited(tmp_path / "b", CHANGES[what], honest=honest)
     if what.startswith("a file") and not honest:
         pytest.skip("what the manifest does not name is not looked at")
-    with pytest.raises(FedForgetError):
+    with pytest.raises(FedForgetError, match=r"backup|damaged"):
         restore(archive, tmp_path / "new" / "home")
     assert not (tmp_path / "new" / "home").exists(), "nothing is left of it"
     assert not (tmp_path / "evil").exists()
@@ -222,9 +222,9 @@ def test_a_whole_new_chain_is_noticed_by_the_pin(world: World, tmp_path: Path):
 )
 def test_no_backup(tmp_path: Path, data: bytes):
     (tmp_path / "b").write_bytes(data)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"no backup|cannot be read"):
         restore(tmp_path / "b", tmp_path / "new")
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="No such file"):
         restore(tmp_path / "missing", tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
@@ -235,5 +235,5 @@ def test_every_cut_is_noticed(world: World, tmp_path: Path):
     data = (tmp_path / "b").read_bytes()
     for length in range(0, len(data) * 9 // 10, max(1, len(data) // 25)):
         (tmp_path / "cut").write_bytes(data[:length])
-        with pytest.raises(InputError):
+        with pytest.raises(InputError, match="is no backup of a ledger, or it is damaged"):
             restore(tmp_path / "cut", tmp_path / "new")

@@ -101,11 +101,11 @@ def test_a_name_is_taken_once(world: World):
         world.register("digits")
     assert len(world.ledger.versions("digits")) == 1
     for name in ("nowhere", "no\0where"):
-        with pytest.raises(MissingError):
+        with pytest.raises(MissingError, match="no such federation"):
             world.ledger.federation(name)
-        with pytest.raises(MissingError):
+        with pytest.raises(MissingError, match="no such federation"):
             world.ledger.versions(name)
-        with pytest.raises(MissingError):
+        with pytest.raises(MissingError, match="no such federation"):
             world.ledger.change_federation(name, actor="oscar")
 
 
@@ -122,7 +122,7 @@ def test_a_change_is_for_what_comes_next_and_is_written_down(world: World):
     (event,) = world.ledger.events(kinds=["federation changed"])
     assert event.actor == "oscar"
     assert json.loads(event.body)["method"] == "retrain"
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="Level 'magic' is unknown"):
         world.ledger.change_federation("digits", actor="oscar", audit_level="magic")
     fewer = Description(("zero",), {0: (5,)})
     world.ledger.change_federation("digits", actor="oscar", description=fewer)

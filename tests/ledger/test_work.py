@@ -179,7 +179,7 @@ def test_finish_counts_once(world: World):
     world.ledger.start_audit(claim)
     result = world.result(claim)
     world.ledger.finish(claim, result)
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match="not wanted any more"):
         world.ledger.finish(claim, result)
     assert len(world.ledger.versions("digits")) == 2
 
@@ -187,7 +187,7 @@ def test_finish_counts_once(world: World):
 def test_a_result_before_the_audit_is_refused(world: World):
     world.queued()
     claim = world.claim()
-    with pytest.raises(LeaseLostError):
+    with pytest.raises(LeaseLostError, match="have moved on"):
         world.ledger.finish(claim, world.result(claim))
     assert world.ledger.current_version("digits").number == 1
 
