@@ -47,7 +47,7 @@ def list_requests(
     after: Annotated[str | None, Query(max_length=100, description="The cursor `next` of the page before.")] = None,
 ) -> RequestPage:
     """Requests, newest first or what is due first; a requester sees their own."""
-    page = visitor.ledger.requests(
+    page = visitor.ledger.requests.page(
         states=state, federation=federation, subject=subject, due_before=_aware(due_before), order=order, limit=limit,
         after=after, asked_by=visitor.only_own,
     )  # fmt: skip
@@ -56,7 +56,11 @@ def list_requests(
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
     """With what the audit says of each, and how far those are that a worker has."""
-    now, said, progress = visitor.ledger.clock(), visitor.ledger.verdicts(rows), cases.progress_of(visitor, rows)
+    now, said, progress = (
+        visitor.ledger.clock(),
+        visitor.ledger.versions.verdicts(rows),
+        cases.progress_of(visitor, rows),
+    )
     return [RequestOut.of(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
 
 
@@ -94,7 +98,7 @@ def one_request(visitor: Reader, id: Id) -> RequestOut:
 def events_of_request(visitor: Reader, id: Id) -> list[EventOut]:
     """What happened to it, oldest first."""
     visitor.request(id)
-    return [EventOut.of(event) for event in visitor.ledger.events(request=id, after=0, limit=500)]
+    return [EventOut.of(event) for event in visitor.ledger.trail.events(request=id, after=0, limit=500)]
 
 
 @router.post("/requests/{id}/accept")
@@ -106,26 +110,26 @@ def accept_request(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: Id
 @router.post("/requests/{id}/refuse")
 def refuse_request(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: Id, refusal: ReasonIn) -> RequestOut:
     """Not to be served, with the reason."""
-    return _one(visitor, visitor.ledger.refuse(id, refusal.reason, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.refuse(id, refusal.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/extend")
 def extend_request(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: Id, extension: ExtensionIn) -> RequestOut:
     """One or two months more, two in all, with the reason."""
-    return _one(visitor, visitor.ledger.extend(id, extension.months, extension.reason, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.extend(id, extension.months, extension.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/decide")
 def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, decision: DecisionIn) -> RequestOut:
     """Publish what the gate held, or reject it."""
-    visitor.ledger.decide(id, decision.publish, decision.reason, actor=visitor.name)
-    return _one(visitor, visitor.ledger.request(id))
+    visitor.ledger.versions.decide(id, decision.publish, decision.reason, actor=visitor.name)
+    return _one(visitor, visitor.ledger.requests.get(id))
 
 
 @router.post("/requests/{id}/retry")
 def retry_request(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: Id) -> RequestOut:
     """Queue a failed request again."""
-    return _one(visitor, visitor.ledger.retry(id, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.retry(id, actor=visitor.name))
 
 
 @router.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)
@@ -142,7 +146,7 @@ def certificate_of_request(visitor: Reader, id: Id) -> Response:
 def evidence_of_request(visitor: Reader, id: Id) -> Response:
     """The evidence file, byte for byte."""
     visitor.request(id)
-    found = visitor.ledger.evidence_of(id)
+    found = visitor.ledger.requests.evidence_of(id)
     if found is None:
         raise MissingError("The request has no evidence yet.")
     return Response(found, media_type="application/json")
@@ -152,7 +156,7 @@ def evidence_of_request(visitor: Reader, id: Id) -> Response:
 def report_of_request(visitor: Reader, id: Id) -> Response:
     """The report, one HTML file."""
     visitor.request(id)
-    found = visitor.ledger.report_of(id)
+    found = visitor.ledger.requests.report_of(id)
     if found is None:
         raise MissingError("The request has no report yet.")
     return Response(found, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})

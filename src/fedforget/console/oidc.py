@@ -245,19 +245,19 @@ def person_of(ledger: Ledger, settings: OidcSettings, claims: Mapping[str, Any])
     identity = f"{settings.issuer} {claims['sub']}"
     if len(identity) > 300 or not identity.isprintable():
         raise OidcError("the provider's name for this person cannot be kept")
-    known, role = ledger.account_of_identity(identity), _role(settings, claims)
+    known, role = ledger.accounts.of_identity(identity), _role(settings, claims)
     if role is None and (known is None or settings.role_claim is not None):
         raise OidcError("no account, or no role, for this person")
     if known is None:
         assert role is not None
         name = str(claims.get("preferred_username") or claims.get("email") or claims["sub"])
         try:
-            ledger.add_account(name, role, identity=identity)
+            ledger.accounts.add(name, role, identity=identity)
         except InputError:
             raise OidcError("no account can be made: its name is taken, or is none") from None
     elif settings.role_claim is not None and role != known.role:
-        ledger.change_account(known.name, role=role, actor=SYSTEM)
-    found = ledger.account_of_identity(identity)
+        ledger.accounts.change(known.name, role=role, actor=SYSTEM)
+    found = ledger.accounts.of_identity(identity)
     if found is None:
         raise OidcError("the account is disabled")
     return found

@@ -31,10 +31,10 @@ def own_account(visitor: Member) -> Response:
 
 
 def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
-    account = visitor.ledger.account(visitor.name)
+    account = visitor.ledger.accounts.get(visitor.name)
     return render(
-        visitor, "account.html", status, account=account, tokens=visitor.ledger.tokens(visitor.name), secret=secret,
-        problem=problem,
+        visitor, "account.html", status, account=account, tokens=visitor.ledger.accounts.tokens(visitor.name),
+        secret=secret, problem=problem,
     )  # fmt: skip
 
 
@@ -47,14 +47,14 @@ async def change_password(visitor: Owner, form: Posted) -> Response:
 def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
     ledger, password = visitor.ledger, form.get("new_password", "")
     try:
-        if ledger.account(visitor.name).password is not None:
+        if ledger.accounts.get(visitor.name).password is not None:
             if visitor.console.sign_in_limit.take(f"account {visitor.name}"):
                 raise InputError("Too many attempts; wait a minute.")
-            if ledger.authenticate(visitor.name, form.get("password", "")) is None:
+            if ledger.accounts.authenticate(visitor.name, form.get("password", "")) is None:
                 raise InputError("The old password is not right.")
         if password != form.get("again", ""):
             raise InputError("The two new passwords are not the same.")
-        ledger.change_account(visitor.name, password=password, actor=visitor.name)
+        ledger.accounts.change(visitor.name, password=password, actor=visitor.name)
     except FedForgetError as error:
         return _own(visitor, problem=str(error), status=status_of(error))
     assert visitor.person is not None
@@ -86,7 +86,7 @@ def list_accounts(visitor: Admin) -> Response:
 
 def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
     return render(
-        visitor, "accounts.html", status, rows=visitor.ledger.accounts(), roles=list(Role), link=link, about=about,
+        visitor, "accounts.html", status, rows=visitor.ledger.accounts.all(), roles=list(Role), link=link, about=about,
         problem=problem,
     )  # fmt: skip
 
@@ -95,7 +95,7 @@ def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str
 def add_account(visitor: Keeper, form: Posted) -> Response:
     """A new account, and a link to sign in with."""
     try:
-        account = visitor.ledger.add_account(
+        account = visitor.ledger.accounts.add(
             form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
         )
         link = people.link(visitor, account.name)

@@ -37,12 +37,12 @@ def _trail(
     status: int = 200,
 ) -> Response:
     number = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
-    events = visitor.ledger.events(kinds=[kind] if kind else None, actor=actor or None, before=number, limit=PAGE)
+    events = visitor.ledger.trail.events(kinds=[kind] if kind else None, actor=actor or None, before=number, limit=PAGE)
     kept = {name: value for name, value in (("kind", kind), ("actor", actor)) if value}
     older = f"/trail?{urlencode({**kept, 'before': events[-1].number})}" if len(events) == PAGE else None
     return render(
-        visitor, "trail.html", status, events=events, head=visitor.ledger.head(), older=older, kind=kind, actor=actor,
-        checked=checked, whole=whole, problem=problem,
+        visitor, "trail.html", status, events=events, head=visitor.ledger.trail.head(), older=older, kind=kind,
+        actor=actor, checked=checked, whole=whole, problem=problem,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def _check(visitor: Visitor, form: dict[str, str]) -> Response:
 @router.get("/trail/pin.txt")
 def pin(visitor: Reader) -> Response:
     """The head, as a file to keep elsewhere."""
-    head = visitor.ledger.head()
+    head = visitor.ledger.trail.head()
     name = f"fedforget-pin-{head.number}.txt"
     return Response(
         f"{head}\n", media_type="text/plain", headers={"content-disposition": f'attachment; filename="{name}"'}
@@ -73,14 +73,14 @@ def pin(visitor: Reader) -> Response:
 
 @router.get("/verify")
 def verify_page(visitor: Annotated[Visitor, allow(Permission.VERIFY)]) -> Response:
-    return render(visitor, "verify.html", found=None, problem="", keys=visitor.ledger.public_keys())
+    return render(visitor, "verify.html", found=None, problem="", keys=visitor.ledger.keys.all())
 
 
 @router.post("/verify")
 def verify(visitor: Annotated[Visitor, allow(Permission.VERIFY)], form: Posted) -> Response:
     """A certificate, as a file or pasted."""
     text = form.get("file", "").strip() or form.get("certificate", "").strip()
-    keys = visitor.ledger.public_keys()
+    keys = visitor.ledger.keys.all()
     try:
         found = trails.verify(visitor, (text + "\n").replace("\r\n", "\n").encode())
     except FedForgetError as error:

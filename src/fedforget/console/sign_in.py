@@ -64,7 +64,7 @@ async def sign_in(request: Request, visitor: Stranger, form: Posted) -> Response
     if wait:
         raise too_often(wait, "Too many attempts to sign in; wait a minute.")
     person = await run_sync(
-        visitor.ledger.authenticate, name, form.get("password", ""), limiter=visitor.console.hashers
+        visitor.ledger.accounts.authenticate, name, form.get("password", ""), limiter=visitor.console.hashers
     )
     if person is None:
         problem = "This name and password do not belong together."
@@ -76,9 +76,9 @@ def let_in(visitor: Visitor, person: Person, by: str, next: str) -> Response:
     """Open a session, always a new one, and go on."""
     settings = visitor.console.settings
     if visitor.by == "session" and visitor.secret is not None:
-        visitor.ledger.close_session(visitor.secret)
+        visitor.ledger.accounts.close_session(visitor.secret)
     lasting = timedelta(hours=settings.session_hours)
-    secret = visitor.ledger.open_session(person.name, by=by, lasting=lasting)
+    secret = visitor.ledger.accounts.open_session(person.name, by=by, lasting=lasting)
     response = RedirectResponse(next, 303)
     set_cookie(response, settings, secret, seconds=int(lasting.total_seconds()))
     drop_cookie(response, settings, VISIT)
@@ -101,7 +101,7 @@ async def use_link(request: Request, visitor: Stranger, form: Posted) -> Respons
     wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
     if wait:
         raise too_often(wait, "Too many attempts to sign in; wait a minute.")
-    person = await run_sync(visitor.ledger.redeem_link, form.get("link", "")[:100])
+    person = await run_sync(visitor.ledger.accounts.redeem_link, form.get("link", "")[:100])
     if person is None:
         problem = "This link was used before, or its time is over. Ask for a new one."
         return await run_sync(lambda: _sign_in_page(visitor, "/", status=401, problem=problem))
@@ -111,7 +111,7 @@ async def use_link(request: Request, visitor: Stranger, form: Posted) -> Respons
 @router.post("/sign-out")
 def sign_out(visitor: Member) -> Response:
     if visitor.secret is not None:
-        visitor.ledger.close_session(visitor.secret)
+        visitor.ledger.accounts.close_session(visitor.secret)
     response = RedirectResponse("/sign-in", 303)
     drop_cookie(response, visitor.console.settings)
     return response

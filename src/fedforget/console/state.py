@@ -45,7 +45,7 @@ class Denials:
                 return wait
             missed, self._unrecorded = self._unrecorded, 0
         body = {**said, "unrecorded_before": missed} if missed else said
-        self.ledger.append_event(who, "denied", body, request)
+        self.ledger.trail.append(who, "denied", body, request)
         return 0.0
 
 

@@ -117,7 +117,7 @@ def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **sett
     description, model, guard = describe_flower(file)
     run_config(Run(FlowerPlace.read(file).run).config)
     place = str(file.resolve())
-    return ledger.register_federation(name, "flower", place, description, model, guard, actor=actor, **settings)
+    return ledger.federations.register(name, "flower", place, description, model, guard, actor=actor, **settings)
 
 
 def run_config(config: RunConfig) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
@@ -48,8 +47,11 @@ class Page:
     next: str | None = None
 
 
-class Intake(Core):
-    """Part of `book.Ledger`."""
+class Requests:
+    """`ledger.requests`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def submit(
         self,
@@ -66,7 +68,7 @@ class Intake(Core):
         Same is: the same federation, subject, client and target, whoever asks. `actor` hands it in, where `asked_by`
         did not do so themselves."""
         subject, known_ground = check_subject(subject), check_word(Ground, ground, "legal ground")
-        text, now = canonical(target.to_json()), self.clock()
+        text, now = canonical(target.to_json()), self._core.clock()
         what = {"federation": federation, "subject": subject, "client": target.client, "target": target.to_json()}
         due = add_months(now, MONTHS)
         values = {
@@ -75,17 +77,16 @@ class Intake(Core):
             "received": now, "due": due, "state": RequestState.RECEIVED, "changed": now,
             "not_before": now, "extended": 0, "attempts": 0, "failures": 0,
         }  # fmt: skip
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             self._check_submission(session, federation, asked_by, target)
-        with self.database.writing() as session:
-            dialect: Any = sqlite if self.database.is_sqlite else postgresql
-            new = dialect.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
+        with self._core.writing() as session:
+            new = self._core.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
             request = session.scalars(new.returning(Request)).one_or_none()
             if request is None:
                 same = select(Request).where(Request.fingerprint == values["fingerprint"])
                 return Submission(session.scalars(same).one(), created=False)
             said = {**what, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
-            self._append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
+            self._core.append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
             return Submission(request, created=True)
 
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
@@ -97,7 +98,7 @@ class Intake(Core):
         Description.from_json(found.description).check(target)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
-    def requests(
+    def page(
         self,
         *,
         states: Collection[str] | None = None,
@@ -130,22 +131,22 @@ class Intake(Core):
             query = query.order_by(Request.received.desc(), Request.id.desc())
         if after is not None:
             query = query.where(_beyond(after, Request.due if order == "due" else Request.received, order == "due"))
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             found = session.scalars(query.limit(limit + 1)).all()
         if len(found) <= limit:
             return Page(tuple(found))
         last = found[limit - 1]
         return Page(tuple(found[:limit]), f"{to_text(last.due if order == 'due' else last.received)}~{last.id}")
 
-    def request(self, id: str) -> Request:
-        with self.database.reading() as session:
+    def get(self, id: str) -> Request:
+        with self._core.reading() as session:
             return _get(session, check_id(id))
 
-    def find_request(self, beginning: str) -> Request:
+    def find(self, beginning: str) -> Request:
         """The one request whose id begins like this: people do not type 32 digits."""
         if re.fullmatch(r"[0-9a-f]{6,32}", beginning) is None:
             raise MissingError("A request is named by its id, or by the first 6 or more of its digits.")
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             found = session.scalars(select(Request).where(Request.id.startswith(beginning)).limit(2)).all()
         if len(found) != 1:
             raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
@@ -156,7 +157,7 @@ class Intake(Core):
         query = select(Request.state, func.count()).group_by(Request.state)
         if asked_by is not None:
             query = query.where(Request.asked_by == searchable(asked_by))
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             found = {str(state): int(count) for state, count in session.execute(query)}
         return {state: found.get(state, 0) for state in RequestState}
 
@@ -179,7 +180,7 @@ class Intake(Core):
     def extend(self, id: str, months: int, reason: str, *, actor: str) -> Request:
         """One or two months more, two in all, counted from when it was received; with a reason, before it is due."""
         reason = check_reason(reason)
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             request = _get(session, check_id(id), lock=True)
             if RequestState(request.state) in CLOSED:
                 raise ConflictError(f"The request is {request.state}; there is nothing left to extend.")
@@ -187,12 +188,12 @@ class Intake(Core):
             if months < 1 or total > MOST_EXTENSION:
                 left = MOST_EXTENSION - request.extended
                 raise ConflictError(f"The deadline can move by {left} more months at most, not by {months}.")
-            if self.clock() > request.due:
+            if self._core.clock() > request.due:
                 raise ConflictError("The deadline has passed; it can only be extended before.")
             due = add_months(request.received, MONTHS + total)
             values = {"extended": total, "extension_reason": reason, "due": due}
             changed = _change(session, [id], values)
-            self._append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
+            self._core.append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
             return changed[0]
 
     def _moved(
@@ -204,16 +205,16 @@ class Intake(Core):
         reason: str | None = None,
         only_from: RequestState | None = None,
     ) -> Request:
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             request = _get(session, check_id(id), lock=True)
             before = RequestState(request.state)
             if state not in TRANSITIONS[before] or only_from not in (None, before):
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
-            anew = {"attempts": 0, "failures": 0, "not_before": self.clock()}
+            anew = {"attempts": 0, "failures": 0, "not_before": self._core.clock()}
             fresh = anew if state == RequestState.QUEUED else None
-            return self._move(session, [request], state, actor, reason=reason, also=fresh)[0]
+            return self.move(session, [request], state, actor, reason=reason, also=fresh)[0]
 
-    def _move(
+    def move(
         self,
         session: Session,
         requests: Sequence[Request],
@@ -225,14 +226,14 @@ class Intake(Core):
         also: Mapping[str, Any] | None = None,
     ) -> list[Request]:
         """Another state for requests that the caller has locked, and `also` other columns; an event for each, with
-        what is `said` in it."""
+        what is `said` in it. In the caller's transaction."""
         if not requests:
             return []
-        changes = {"state": state, "reason": reason, "changed": self.clock(), **(also or {})}
+        changes = {"state": state, "reason": reason, "changed": self._core.clock(), **(also or {})}
         changed = _change(session, [request.id for request in requests], changes)
         for request in requests:
             body = {"from": request.state, **({} if reason is None else {"reason": reason}), **(said or {})}
-            self._append(session, actor, state, body, request.id)
+            self._core.append(session, actor, state, body, request.id)
         return changed
 
     def evidence_of(self, id: str) -> str | None:
@@ -245,7 +246,7 @@ class Intake(Core):
 
     def _document(self, column: InstrumentedAttribute[str | None], id: str) -> str | None:
         query = select(Document.content).join(Request, column == Document.sha256).where(Request.id == check_id(id))
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             found = session.scalar(query)
             if found is None:
                 _get(session, id)
@@ -258,6 +259,13 @@ def _get(session: Session, id: str, lock: bool = False) -> Request:
     if found is None:
         raise MissingError(f"There is no request '{id}'.")
     session.expunge(found)  # as it was before: the caller compares
+    return found
+
+
+def locked(session: Session, query: Select[Any]) -> list[Request]:
+    """These requests as they are, and nobody else's to change before the caller's transaction is over."""
+    found = list(session.scalars(query.with_for_update(key_share=True)))
+    session.expunge_all()
     return found
 
 
