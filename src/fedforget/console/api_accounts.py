@@ -35,14 +35,14 @@ def me(visitor: Member) -> MeOut:
 @router.get("/tokens")
 def list_tokens(visitor: Member) -> list[TokenOut]:
     """Your own tokens, without their secrets."""
-    return [TokenOut.of(token) for token in visitor.ledger.accounts.tokens(visitor.name)]
+    return [TokenOut.of(token, secret=None) for token in visitor.ledger.accounts.tokens(visitor.name)]
 
 
 @router.post("/tokens", status_code=201)
 def make_token(visitor: Owner, wanted: TokenIn) -> TokenOut:
     """A token for scripts, in your name; the secret is shown this once. In person: a token cannot make another."""
     secret, token = people.make_token(visitor, wanted.label, wanted.days)
-    return TokenOut.of(token, secret)
+    return TokenOut.of(token, secret=secret)
 
 
 @router.delete("/tokens/{id}", status_code=204)

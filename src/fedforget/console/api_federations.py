@@ -20,13 +20,13 @@ Version = Annotated[int, Path(ge=1, le=LARGEST_NUMBER)]
 @router.get("/federations")
 def list_federations(visitor: Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)]) -> list[FederationOut]:
     """What a request can be about: clients and classes; how many samples of each, for who may see that."""
-    return [FederationOut.of(row, description_for(visitor, row)) for row in visitor.console.glance.federations()]
+    return [FederationOut.of(row, **description_for(visitor, row)) for row in visitor.console.glance.federations()]
 
 
 @router.get("/federations/{name}")
 def one_federation(visitor: Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)], name: Name) -> FederationOut:
     row = visitor.ledger.federations.get(name)
-    return FederationOut.of(row, description_for(visitor, row))
+    return FederationOut.of(row, **description_for(visitor, row))
 
 
 @router.get("/federations/{name}/versions")

@@ -39,7 +39,7 @@ def list_events(
     """What happened, newest first."""
     found = visitor.ledger.trail.events(kinds=kind, actor=actor, before=before, limit=limit)
     older = found[-1].number if len(found) == limit and found[-1].number > 1 else None
-    return EventPage.model_construct(events=[EventOut.of(event) for event in found], next=older)
+    return EventPage.model_construct(events=[EventOut(**event.to_json()) for event in found], next=older)
 
 
 @router.get("/chain")

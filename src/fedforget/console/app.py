@@ -97,7 +97,7 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
 
 
 async def _tidy(console: Console) -> None:
-    """Now and then, throw away sessions and links whose time is over."""
+    """Now and then, throw away sessions and links that have expired."""
     while True:
         await asyncio.sleep(TIDY_SECONDS)
         try:

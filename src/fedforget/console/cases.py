@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from fedforget.console.permissions import Permission
 from fedforget.console.visitors import Visitor, too_often
 from fedforget.errors import InputError
-from fedforget.ledger.errors import ConflictError
+from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
-from fedforget.ledger.schema import Certificate, Progress, Request
+from fedforget.ledger.schema import Progress, Request
 from fedforget.ledger.states import AT_WORK, RequestState
 from fedforget.requests import ErasureRequest
+
+Paper = TypeVar("Paper")
 
 
 def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject: str, ground: str) -> Submission:
@@ -33,9 +36,13 @@ def accept(visitor: Visitor, id: str) -> Request:
     return visitor.ledger.requests.queue(id, actor=visitor.name)
 
 
-def certificate(visitor: Visitor, id: str) -> Certificate | None:
+def paper(visitor: Visitor, id: str, what: str, read: Callable[[str], Paper | None]) -> Paper:
+    """What `read` has of a request that they may see."""
     visitor.request(id)
-    return visitor.ledger.versions.certificate_of(id)
+    found = read(id)
+    if found is None:
+        raise MissingError(f"The request has no {what} yet.")
+    return found
 
 
 def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Progress]:

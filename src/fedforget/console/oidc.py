@@ -27,8 +27,8 @@ from starlette.responses import RedirectResponse, Response
 from fedforget.console.permissions import Permission
 from fedforget.console.security import drop_cookie, set_cookie
 from fedforget.console.settings import OidcSettings
-from fedforget.console.sign_in import let_in, local_address
-from fedforget.console.visitors import Visitor, address_of, allow, guarded_router, refuse, too_often
+from fedforget.console.sign_in import check_attempts, let_in, local_address
+from fedforget.console.visitors import Visitor, allow, guarded_router, refuse
 from fedforget.errors import InputError
 from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
@@ -176,9 +176,7 @@ def provider_of(visitor: Visitor) -> Provider:
 async def start(visitor: Stranger, request: Request, next: str = "/") -> Response:
     """Off to the provider."""
     provider = provider_of(visitor)
-    wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
-    if wait:
-        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
+    check_attempts(visitor, request)
     trip = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")} | {"next": local_address(next)}
     challenge = base64.urlsafe_b64encode(hashlib.sha256(trip["verifier"].encode()).digest()).rstrip(b"=").decode()
     asked = {

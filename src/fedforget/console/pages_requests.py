@@ -20,7 +20,6 @@ from fedforget.console.rendering import SOON, day, deadline, features, render, t
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import OPEN, Ground, RequestState
 from fedforget.requests import ErasureRequest, parse_feature
@@ -108,7 +107,7 @@ def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: in
     described = {row.name: description_for(visitor, row) for row in federations}
     clients = described[chosen.name]["clients"] if chosen else []
     client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
-    offers = {name: {**what, "features": features(what.get("shape", ()))} for name, what in described.items()}
+    offers = {name: {**what, "features": features(what["shape"])} for name, what in described.items()}
     return render(
         visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
         given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,
@@ -195,29 +194,14 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
     return RedirectResponse(f"/requests/{id}", 303)
 
 
-@router.post("/requests/{id}/accept")
-def accept(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "accept", form)
+def _take(act: str, permission: Permission) -> None:
+    @router.post(f"/requests/{{id}}/{act}")
+    def acted(id: str, form: Posted, visitor: Visitor = allow(permission)) -> Response:  # noqa: B008
+        return _acted(visitor, id, act, form)
 
 
-@router.post("/requests/{id}/refuse")
-def refuse(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "refuse", form)
-
-
-@router.post("/requests/{id}/extend")
-def extend(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "extend", form)
-
-
-@router.post("/requests/{id}/decide")
-def decide(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "decide", form)
-
-
-@router.post("/requests/{id}/retry")
-def retry(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "retry", form)
+for act, (permission, _) in cases.ACTIONS.items():
+    _take(act, permission)
 
 
 @router.get("/requests/{id}/stream")
@@ -240,28 +224,20 @@ async def stream(visitor: Reader, id: str) -> Response:
 
 @router.get("/requests/{id}/certificate.json")
 def download_certificate(visitor: Reader, id: str) -> Response:
-    found = cases.certificate(visitor, id)
-    if found is None:
-        raise MissingError("The request has no certificate yet.")
+    found = cases.paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
     return _download(found.content, f"certificate-{id[:12]}.json", "application/json")
 
 
 @router.get("/requests/{id}/evidence.json")
 def download_evidence(visitor: Reader, id: str) -> Response:
-    visitor.request(id)
-    found = visitor.ledger.requests.evidence_of(id)
-    if found is None:
-        raise MissingError("The request has no evidence yet.")
+    found = cases.paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
     return _download(found, f"evidence-{id[:12]}.json", "application/json")
 
 
 @router.get("/requests/{id}/report")
 def show_report(visitor: Reader, id: str, download: str = "") -> Response:
     """The report as its own page, in a sandbox: it is a file, and whatever is in it can do nothing here."""
-    visitor.request(id)
-    found = visitor.ledger.requests.report_of(id)
-    if found is None:
-        raise MissingError("The request has no report yet.")
+    found = cases.paper(visitor, id, "report", visitor.ledger.requests.report_of)
     headers = {"content-security-policy": REPORT_POLICY}
     if download:
         headers |= _attachment(f"report-{id[:12]}.html")

@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
-from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
 from fedforget.ledger.recorded import recorded
@@ -69,15 +69,11 @@ class Accounts:
             raise ConflictError(f"There is an account '{name}' already, or one with this identity.") from None
 
     def all(self) -> list[Account]:
-        with self._core.reading() as session:
-            return list(session.scalars(select(Account).order_by(Account.name)))
+        return self._core.rows(select(Account).order_by(Account.name))
 
     def get(self, name: str) -> Account:
         with self._core.reading() as session:
-            found = session.get(Account, searchable(name))
-        if found is None:
-            raise MissingError("There is no such account.")
-        return found
+            return named(session, Account, name)
 
     def can_prove_itself(self, name: str) -> bool:
         """Whether an account has a password, a sign-in provider or a token that is good."""
@@ -87,10 +83,9 @@ class Accounts:
 
     def of_identity(self, identity: str) -> Person | None:
         """Who an OIDC provider says they are, if we know them."""
-        with self._core.reading() as session:
-            query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
-            found = session.scalars(query).one_or_none()
-            return None if found is None else Person(found.name, Role(found.role))
+        query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
+        found = self._core.rows(query)
+        return Person(found[0].name, Role(found[0].role)) if found else None
 
     def change(
         self,
@@ -159,11 +154,14 @@ class Accounts:
 
     def session(self, secret: str) -> Person | None:
         """Who is signed in with this secret. One look at one row: no slow hash, nothing is written."""
+        return self._holder(SignIn, secret)
+
+    def _holder(self, kind: type[SignIn | Token], secret: str, *where: ColumnElement[bool]) -> Person | None:
+        alive = or_(kind.expires.is_(None), kind.expires > self._core.clock())
+        query = select(Account.name, Account.role, kind.expires).join(kind, kind.account == Account.name)
         with self._core.reading() as session:
             row = session.execute(
-                select(Account.name, Account.role, SignIn.expires)
-                .join(SignIn, SignIn.account == Account.name)
-                .where(SignIn.hash == _hash(secret), SignIn.expires > self._core.clock(), Account.disabled.is_(None))
+                query.where(kind.hash == _hash(secret), alive, Account.disabled.is_(None), *where)
             ).one_or_none()
         return None if row is None else Person(row.name, Role(row.role), row.expires)
 
@@ -190,9 +188,8 @@ class Accounts:
         return secret, token
 
     def tokens(self, name: str | None = None) -> list[Token]:
-        with self._core.reading() as session:
-            query = select(Token).order_by(Token.made, Token.id)
-            return list(session.scalars(query if name is None else query.where(Token.account == searchable(name))))
+        query = select(Token).order_by(Token.made, Token.id)
+        return self._core.rows(query if name is None else query.where(Token.account == searchable(name)))
 
     def revoke_token(self, id: str, *, actor: str) -> None:
         with self._core.writing() as session:
@@ -209,15 +206,7 @@ class Accounts:
 
     def token(self, secret: str) -> Person | None:
         """Whose token this is."""
-        now = self._core.clock()
-        with self._core.reading() as session:
-            row = session.execute(
-                select(Account.name, Account.role, Token.expires)
-                .join(Token, Token.account == Account.name)
-                .where(Token.hash == _hash(secret), Token.revoked.is_(None), Account.disabled.is_(None))
-                .where(or_(Token.expires.is_(None), Token.expires > now))
-            ).one_or_none()
-        return None if row is None else Person(row.name, Role(row.role), row.expires)
+        return self._holder(Token, secret, Token.revoked.is_(None))
 
     def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
         """A secret that signs in once. It is the account's only one: older links end."""

@@ -19,8 +19,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -83,7 +82,7 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
         for name, columns in tables.items():
             order = [columns.c[key] for key in inspect(connection).get_pk_constraint(name)["constrained_columns"]]
             rows[name] = 0
-            with _spooled() as spool:
+            with tempfile.SpooledTemporaryFile(max_size=1 << 24) as spool:
                 for row in connection.execute(select(columns).order_by(*order), execution_options={"yield_per": 500}):
                     line = (json.dumps(dict(row._mapping), allow_nan=False) + "\n").encode()
                     if len(line) > LONGEST_ROW:
@@ -196,21 +195,13 @@ def _tables(connection: Connection) -> dict[str, TableClause]:
     return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
 
 
-@contextmanager
-def _spooled() -> Iterator[IO[bytes]]:
-    with tempfile.SpooledTemporaryFile(max_size=1 << 24) as file:
-        yield file
-
-
 def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> tuple[str, int]:
     """Put a file into the archive; its SHA-256 and its size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    sha = hashlib.sha256()
-    while data := file.read(1 << 20):
-        sha.update(data)
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, 0o600
     tar.addfile(entry, file)
-    return sha.hexdigest(), size
+    return sha256, size

@@ -8,17 +8,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import insert, select
+from sqlalchemy import Select, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedforget.ledger.chain import Pin, canonical, hash_of
+from fedforget.ledger.checks import searchable
 from fedforget.ledger.clock import Clock, to_text, utc_now
 from fedforget.ledger.database import Database
+from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Base, Event, Head
 
+Row = TypeVar("Row", bound=Base)
 SYSTEM = "system"
 """The actor where nobody asked for it."""
 
@@ -49,9 +52,22 @@ class Core:
         session.execute(insert(Event).values({**values, "at": at, "body": text, "hash": hash}))
         return {**values, "hash": hash}
 
+    def rows(self, query: Select[Any]) -> list[Any]:
+        """What a query finds, in a transaction of its own."""
+        with self.reading() as session:
+            return list(session.scalars(query))
+
     def insert(self, table: type[Base]) -> Any:
         """An INSERT that may say what to do on a conflict."""
         return (sqlite if self.database.is_sqlite else postgresql).insert(table)
+
+
+def named(session: Session, kind: type[Row], name: str) -> Row:
+    """The account or federation of this name."""
+    found = session.get(kind, searchable(name))
+    if found is None:
+        raise MissingError(f"There is no such {kind.__name__.lower()}.")
+    return found
 
 
 def head_of(session: Session) -> Pin:

@@ -1,4 +1,4 @@
-"""Weights whose time is over, and what lies beside them, are destroyed; the ledger keeps their hashes.
+"""Weights that are kept no longer, and what lies beside them, are destroyed; the ledger keeps their hashes.
 
 A file is deleted; what a disk, a snapshot or an older backup still holds of it is not ours to reach.
 

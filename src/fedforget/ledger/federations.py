@@ -18,7 +18,7 @@ from fedforget.data.features import check_feature
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
 from fedforget.ledger.checks import check_federation_name, searchable
-from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.recorded import recorded
@@ -178,15 +178,11 @@ class Federations:
         return self.register(name, "local", place, description, model, guard, actor=actor, **settings)
 
     def all(self) -> list[Federation]:
-        with self._core.reading() as session:
-            return list(session.scalars(select(Federation).order_by(Federation.name)))
+        return self._core.rows(select(Federation).order_by(Federation.name))
 
     def get(self, name: str) -> Federation:
         with self._core.reading() as session:
-            found = session.get(Federation, searchable(name))
-        if found is None:
-            raise MissingError("There is no such federation.")
-        return found
+            return named(session, Federation, name)
 
     def change(
         self,
@@ -216,8 +212,8 @@ class Federations:
 
     def lock(self, session: Session, name: str) -> None:
         """Nobody else changes its requests and versions before the caller's transaction is over."""
-        query = select(Federation.name).where(Federation.name == searchable(name)).with_for_update(key_share=True)
-        if session.scalar(query) is None:
+        locked = select(Federation.name).where(Federation.name == searchable(name)).with_for_update(key_share=True)
+        if session.scalar(locked) is None:
             raise MissingError("There is no such federation.")
 
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.chain import canonical, sha256_of
 from fedforget.ledger.checks import check_id, check_reason, check_subject, check_word, searchable
 from fedforget.ledger.clock import add_months, from_text, to_text
-from fedforget.ledger.core import Core
+from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Description
 from fedforget.ledger.schema import Account, Document, Federation, Request
@@ -90,11 +90,8 @@ class Requests:
             return Submission(request, created=True)
 
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
-        if session.get(Account, searchable(asked_by)) is None:
-            raise MissingError("There is no such account.")
-        found = session.get(Federation, searchable(federation))
-        if found is None:
-            raise MissingError("There is no such federation.")
+        named(session, Account, asked_by)
+        found = named(session, Federation, federation)
         Description.from_json(found.description).check(target)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
@@ -131,8 +128,7 @@ class Requests:
             query = query.order_by(Request.received.desc(), Request.id.desc())
         if after is not None:
             query = query.where(_beyond(after, Request.due if order == "due" else Request.received, order == "due"))
-        with self._core.reading() as session:
-            found = session.scalars(query.limit(limit + 1)).all()
+        found = self._core.rows(query.limit(limit + 1))
         if len(found) <= limit:
             return Page(tuple(found))
         last = found[limit - 1]
@@ -146,20 +142,16 @@ class Requests:
         """The one request whose id begins like this: people do not type 32 digits."""
         if re.fullmatch(r"[0-9a-f]{6,32}", beginning) is None:
             raise MissingError("A request is named by its id, or by the first 6 or more of its digits.")
-        with self._core.reading() as session:
-            found = session.scalars(select(Request).where(Request.id.startswith(beginning)).limit(2)).all()
+        found = self._core.rows(select(Request).where(Request.id.startswith(beginning)).limit(2))
         if len(found) != 1:
             raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
         return found[0]
 
     def counts(self, *, asked_by: str | None = None) -> dict[str, int]:
         """How many requests are in each state; all states are named."""
-        query = select(Request.state, func.count()).group_by(Request.state)
-        if asked_by is not None:
-            query = query.where(Request.asked_by == searchable(asked_by))
+        own = () if asked_by is None else (Request.asked_by == searchable(asked_by),)
         with self._core.reading() as session:
-            found = {str(state): int(count) for state, count in session.execute(query)}
-        return {state: found.get(state, 0) for state in RequestState}
+            return count_states(session, *own)
 
     def accept(self, id: str, *, actor: str) -> Request:
         """received -> accepted: somebody has looked, and it is to be served."""
@@ -262,8 +254,15 @@ def _get(session: Session, id: str, lock: bool = False) -> Request:
     return found
 
 
-def locked(session: Session, query: Select[Any]) -> list[Request]:
-    """These requests as they are, and nobody else's to change before the caller's transaction is over."""
+def count_states(session: Session, *where: ColumnElement[bool]) -> dict[str, int]:
+    query = select(Request.state, func.count()).where(*where).group_by(Request.state)
+    found = {str(state): int(count) for state, count in session.execute(query)}
+    return {str(state): found.get(state, 0) for state in RequestState}
+
+
+def locked(session: Session, *where: ColumnElement[bool], limit: int | None = None) -> list[Request]:
+    """These requests as they are, oldest first. Nobody else changes them before the caller's transaction is over."""
+    query = select(Request).where(*where).order_by(Request.received, Request.id).limit(limit)
     found = list(session.scalars(query.with_for_update(key_share=True)))
     session.expunge_all()
     return found

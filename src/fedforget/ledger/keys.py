@@ -74,8 +74,7 @@ class Keys:
 
     def all(self) -> list[Key]:
         """The public halves, oldest first."""
-        with self._core.reading() as session:
-            return list(session.scalars(select(Key).order_by(Key.made, Key.id)))
+        return self._core.rows(select(Key).order_by(Key.made, Key.id))
 
     def _new_key(self, actor: str, first: bool) -> Key:
         private = Ed25519PrivateKey.generate()

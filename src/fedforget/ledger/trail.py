@@ -17,7 +17,7 @@ from fedforget.ledger.checks import check_id, searchable
 from fedforget.ledger.consistency import problems_of, settings_noted
 from fedforget.ledger.core import SYSTEM, Core, head_of
 from fedforget.ledger.errors import MissingError
-from fedforget.ledger.intake import LARGEST_PAGE
+from fedforget.ledger.intake import LARGEST_PAGE, count_states
 from fedforget.ledger.recorded import SETTINGS_NOTED, read_settings
 from fedforget.ledger.schema import Event, Federation, Request, Version
 from fedforget.ledger.states import OPEN, RequestState
@@ -66,8 +66,7 @@ class Trail:
             query = query.where(Event.number < min(before, LAST))
         if after is not None:
             query = query.where(Event.number > max(0, min(after, LAST)))
-        with self._core.reading() as session:
-            return list(session.scalars(query))
+        return self._core.rows(query)
 
     def head(self) -> Pin:
         """The newest event's number and hash: print it, or keep it in a file, to notice a chain written anew."""
@@ -111,11 +110,9 @@ class Trail:
         late = count.where(Request.state.in_(OPEN))
         queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED)
         with self._core.reading() as session:
-            grouped = session.execute(select(Request.state, func.count()).group_by(Request.state))
-            states = {str(state): int(count) for state, count in grouped}
             oldest = session.scalar(queued)
             return {
-                "requests": {str(state): states.get(state, 0) for state in RequestState},
+                "requests": count_states(session),
                 "overdue": session.scalar(late.where(Request.due < now)) or 0,
                 "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
                 "events": head_of(session).number,

@@ -59,16 +59,16 @@ class Versions:
         query = (
             select(Version).where(Version.federation == self._federations.get(federation).name).order_by(Version.number)
         )
-        with self._core.reading() as session:
-            return list(session.scalars(query))
+        return self._core.rows(query)
 
     def get(self, federation: str, number: int) -> Version:
         with self._core.reading() as session:
             return _version(session, federation, number)
 
     def current(self, federation: str) -> Version:
+        name = self._federations.get(federation).name
         with self._core.reading() as session:
-            return _current(session, self._federations.get(federation).name)
+            return _current(session, name)
 
     def verdicts(self, requests: Iterable[Request]) -> dict[str, str]:
         """What the audit says, by the request's id, of the version that it was served by, or of what waits for an
@@ -90,8 +90,7 @@ class Versions:
     def served(self, federation: str) -> list[Request]:
         """All requests that the current version has forgotten, oldest first: a method must know them."""
         query = select(Request).where(Request.federation == searchable(federation), Request.version.is_not(None))
-        with self._core.reading() as session:
-            return list(session.scalars(query.order_by(Request.version, Request.received, Request.id)))
+        return self._core.rows(query.order_by(Request.version, Request.received, Request.id))
 
     def finish(self, claim: Claim, result: Result) -> Finished:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
@@ -143,8 +142,7 @@ class Versions:
             if candidate is None:
                 raise ConflictError("The request does not wait for a decision.")
             claim = candidate.claim
-            query = select(Request).where(Request.claim == claim).order_by(Request.received, Request.id)
-            requests = locked(session, query)
+            requests = locked(session, Request.claim == claim)
             session.execute(delete(Candidate).where(Candidate.claim == claim))
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
@@ -243,11 +241,10 @@ class Versions:
     def certificate_of(self, id: str) -> Certificate | None:
         """The newest certificate of a request. `withdrawn`: its version was rolled back."""
         query = select(Certificate).where(Certificate.request == check_id(id)).order_by(Certificate.version.desc())
-        with self._core.reading() as session:
-            found = session.scalars(query.limit(1)).one_or_none()
-        if found is None:
+        found = self._core.rows(query.limit(1))
+        if not found:
             self._requests.get(id)
-        return found
+        return found[0] if found else None
 
     def roll_back(self, federation: str, to: int, reason: str, *, actor: str) -> Version:
         """Make an older version's weights current again, and their guard, as a new version. Requests that were served
@@ -284,8 +281,7 @@ class Versions:
         known = target
         while known.restores is not None:
             known = _version(session, federation, known.restores)
-        query = select(Request).where(Request.federation == federation, Request.version > known.number)
-        return locked(session, query.order_by(Request.received, Request.id))
+        return locked(session, Request.federation == federation, Request.version > known.number)
 
 
 def _said(version: Version) -> dict[str, Any]:

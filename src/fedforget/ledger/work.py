@@ -24,9 +24,9 @@ from fedforget.ledger.schema import Federation, Progress, Request, Version
 from fedforget.ledger.states import AT_WORK, RequestState, VersionState
 
 MOST_FAILURES = 3
-"""After so many failures in a row a person must look."""
+"""After this many failures in a row a person must look."""
 MOST_ATTEMPTS = 100
-"""A request whose worker died so often is what kills it."""
+"""A request that was begun this often is what kills its worker."""
 FIRST_BACK_OFF = timedelta(seconds=30)
 """Doubled with every failure."""
 
@@ -106,8 +106,8 @@ class Work:
 
     def _take(self, session: Session, federation: Federation, now: datetime, actor: str) -> tuple[list[Request], bool]:
         """What to serve: first what a dead worker left, else what waits longest."""
-        mine = select(Request).where(Request.federation == federation.name).order_by(Request.received, Request.id)
-        left = locked(session, mine.where(Request.state.in_(AT_WORK)))
+        mine = Request.federation == federation.name
+        left = locked(session, mine, Request.state.in_(AT_WORK))
         hopeless = [request for request in left if request.attempts >= MOST_ATTEMPTS]
         if hopeless:
             why = f"The worker died {MOST_ATTEMPTS} times over this request; look at its log before you retry it."
@@ -117,8 +117,8 @@ class Work:
             return self._requests.move(
                 session, left, RequestState.QUEUED, actor, said={"taken over from": left[0].worker}
             ), True
-        waiting = mine.where(Request.state == RequestState.QUEUED, Request.not_before <= now)
-        found = locked(session, waiting.limit(federation.together))
+        waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
+        found = locked(session, *waiting, limit=federation.together)
         if found and found[0].failures:
             return found[:1], False  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
@@ -147,8 +147,7 @@ class Work:
     def claimed(self, session: Session, claim: Claim, *states: RequestState) -> list[Request]:
         """The claim's requests, locked, if they are still in one of these states."""
         self._hold(session, claim)
-        query = select(Request).where(Request.claim == claim.id).order_by(Request.received, Request.id)
-        found = locked(session, query)
+        found = locked(session, Request.claim == claim.id)
         if not found or any(request.state not in states for request in found):
             raise LeaseLostError(f"The requests of this claim on {claim.federation.name} have moved on.")
         return found
@@ -159,8 +158,7 @@ class Work:
 
     def interrupt(self, session: Session, federation: str, actor: str, why: str) -> None:
         """Whoever works on this federation began from a version that is not current any more: its requests wait."""
-        query = select(Request).where(Request.federation == federation, Request.state.in_(AT_WORK))
-        requests = locked(session, query.order_by(Request.received, Request.id))
+        requests = locked(session, Request.federation == federation, Request.state.in_(AT_WORK))
         self.release(session, federation)
         self._requests.move(session, requests, RequestState.QUEUED, actor, said={"why": why})
 
@@ -214,6 +212,5 @@ class Work:
 
     def progress(self, ids: Collection[str]) -> dict[str, Progress]:
         """How far these requests are, where somebody has said."""
-        with self._core.reading() as session:
-            found = session.scalars(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
-            return {row.request: row for row in found}
+        found = self._core.rows(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
+        return {row.request: row for row in found}

@@ -59,7 +59,7 @@ class Worker:
     ) -> None:
         """`executor` does the jobs of every federation; without it, the kind of the federation decides. `federation`:
         serve this one alone. `poll_seconds`: how often to look whether something waits. `tidy_seconds`: how often, at
-        most, to destroy what its time is over of."""
+        most, to destroy what is kept no longer."""
         self.ledger, self.name, self.federation = ledger, name or default_name(), federation
         self._executor, self._device = executor, device
         self._lease_seconds, self._poll_seconds, self._tidy_seconds = lease_seconds, poll_seconds, tidy_seconds
@@ -214,7 +214,7 @@ class Worker:
             log.warning("%s", problem)
 
     def _tidy(self) -> None:
-        """Destroy what its time is over of. Whatever goes wrong with it, requests are served all the same."""
+        """Destroy what is kept no longer. If that fails, requests are served all the same."""
         now = time.monotonic()
         if self._tidied is not None and now - self._tidied < self._tidy_seconds:
             return
