@@ -3,7 +3,8 @@
     from fedforget.ledger.book import Ledger
 
 `book.Ledger` is the one door; nobody else talks to the database. Needs the extra `service`. It makes these parts, each
-over one `core.Core` (database, clock, chain); a part uses only parts above it:
+over one `core.Core` (database, clock, chain), in a file of its name (models: model_files, requests: intake). A part
+uses only parts above it:
 
     trail        the events, and whether all of it is as it was written
     accounts     people, and the secrets that let them in
