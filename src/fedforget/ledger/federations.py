@@ -158,13 +158,8 @@ class Federations:
             with self._core.writing() as session:
                 federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
                 session.execute(insert(Version).values(version))
-                said = {
-                    "federation": name,
-                    "kind": kind,
-                    "place": place,
-                    **values,
-                    **recorded("federation", federation),
-                }
+                said = {"federation": name, "kind": kind, "place": place, **values}
+                said |= recorded("federation", federation)
                 self._core.append(session, actor, "federation registered", said)
                 self._core.append(session, actor, "version published", _first(name, sha256, guard_sha256))
                 return federation

@@ -56,10 +56,8 @@ class Versions:
 
     def of(self, federation: str) -> list[Version]:
         """All versions, oldest first: `parent` makes the picture."""
-        query = (
-            select(Version).where(Version.federation == self._federations.get(federation).name).order_by(Version.number)
-        )
-        return self._core.rows(query)
+        name = self._federations.get(federation).name
+        return self._core.rows(select(Version).where(Version.federation == name).order_by(Version.number))
 
     def get(self, federation: str, number: int) -> Version:
         with self._core.reading() as session:
