@@ -8,15 +8,15 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from fedforget.console import trails
+from fedforget.console.models import VerifiedOut
 from fedforget.console.permissions import Permission
-from fedforget.console.problems import status_of
-from fedforget.console.rendering import render
+from fedforget.console.rendering import render, shown_on
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
-from fedforget.errors import FedForgetError
 from fedforget.ledger.chain import ChainCheck
 
 router = guarded_router(include_in_schema=False)
 Reader = Annotated[Visitor, allow(Permission.SEE_TRAIL)]
+Verifier = Annotated[Visitor, allow(Permission.VERIFY)]
 PAGE = 50
 
 
@@ -52,12 +52,10 @@ async def check(visitor: Annotated[Visitor, allow(Permission.CHECK)], form: Post
     return await visitor.console.compute(lambda: _check(visitor, form))
 
 
+@shown_on(_trail)
 def _check(visitor: Visitor, form: dict[str, str]) -> Response:
     whole = form.get("whole") == "yes"
-    try:
-        checked = trails.check(visitor, form.get("pins", "").splitlines()[:20], whole=whole)
-    except FedForgetError as error:
-        return _trail(visitor, problem=str(error), status=status_of(error))
+    checked = trails.check(visitor, form.get("pins", "").splitlines()[:20], whole=whole)
     return _trail(visitor, checked=checked, whole=whole)
 
 
@@ -72,17 +70,17 @@ def pin(visitor: Reader) -> Response:
 
 
 @router.get("/verify")
-def verify_page(visitor: Annotated[Visitor, allow(Permission.VERIFY)]) -> Response:
-    return render(visitor, "verify.html", found=None, problem="", keys=visitor.ledger.keys.all())
+def verify_page(visitor: Verifier) -> Response:
+    return _verify(visitor)
+
+
+def _verify(visitor: Visitor, *, found: VerifiedOut | None = None, problem: str = "", status: int = 200) -> Response:
+    return render(visitor, "verify.html", status, found=found, problem=problem, keys=visitor.ledger.keys.all())
 
 
 @router.post("/verify")
-def verify(visitor: Annotated[Visitor, allow(Permission.VERIFY)], form: Posted) -> Response:
+@shown_on(_verify)
+def verify(visitor: Verifier, form: Posted) -> Response:
     """A certificate, as a file or pasted."""
     text = form.get("file", "").strip() or form.get("certificate", "").strip()
-    keys = visitor.ledger.keys.all()
-    try:
-        found = trails.verify(visitor, (text + "\n").replace("\r\n", "\n").encode())
-    except FedForgetError as error:
-        return render(visitor, "verify.html", status_of(error), found=None, problem=str(error), keys=keys)
-    return render(visitor, "verify.html", found=found, problem="", keys=keys)
+    return _verify(visitor, found=trails.verify(visitor, (text + "\n").replace("\r\n", "\n").encode()))
