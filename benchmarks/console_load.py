@@ -65,19 +65,19 @@ def prepare(home: Path, requests: int) -> Visitors:
     counts = {client: tuple(10 + client + label for label in range(CLASSES)) for client in range(CLIENTS)}
     description = Description(tuple(str(label) for label in range(CLASSES)), counts)
     with Ledger.open(home) as ledger:
-        ledger.make_key()
-        ledger.register_federation("load", "local", "/nowhere", description, {"w": torch.zeros(8)})
-        ledger.add_account("officer", "officer")
+        ledger.keys.make()
+        ledger.federations.register("load", "local", "/nowhere", description, {"w": torch.zeros(8)})
+        ledger.accounts.add("officer", "officer")
         names = [f"requester{number}" for number in range(ACCOUNTS)]
         for name in names:
-            ledger.add_account(name, "requester")
-        officer = ledger.open_session("officer", by="test")
-        sessions = [ledger.open_session(name, by="test") for name in names]
-        tokens = [ledger.make_token(name, "load", actor="system")[0] for name in names]
+            ledger.accounts.add(name, "requester")
+        officer = ledger.accounts.open_session("officer", by="test")
+        sessions = [ledger.accounts.open_session(name, by="test") for name in names]
+        tokens = [ledger.accounts.make_token(name, "load", actor="system")[0] for name in names]
         known = []
         for number in range(requests):
             target = ErasureRequest.of_class(number % CLIENTS, number % CLASSES)
-            found = ledger.submit(
+            found = ledger.requests.submit(
                 "load", target, subject=f"before-{number}", ground="objection", asked_by=names[number % ACCOUNTS]
             )
             known.append(found.request.id)
@@ -231,8 +231,8 @@ def measure(seconds: float, rate: float, requests: int = 500, seed: int = 0) -> 
             process.send_signal(signal.SIGINT)
             process.wait(30)
         with Ledger.open(home) as ledger:
-            counted = sum(ledger.counts().values())
-            check = ledger.check()
+            counted = sum(ledger.requests.counts().values())
+            check = ledger.trail.check()
         tally = load.tally
         expected = requests + submitted_before + tally.created
         every = [value for values in tally.seconds.values() for value in values]

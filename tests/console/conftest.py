@@ -56,7 +56,7 @@ def world(ledger: Ledger, clock: Ticking) -> World:
     """A key, everybody in `PEOPLE`, and a federation `digits`."""
     world = World(ledger, clock)
     for role in (Role.OPERATOR, Role.AUDITOR, Role.ADMIN):
-        ledger.add_account(PEOPLE[role], role)
+        ledger.accounts.add(PEOPLE[role], role)
     return world
 
 
@@ -83,7 +83,7 @@ def visit(app: FastAPI, settings: ConsoleSettings) -> Iterator[Callable[[Role], 
 
     def of(role: Role) -> Visit:
         ledger: Ledger = app.state.console.ledger
-        secret = ledger.open_session(PEOPLE[role], by="test")
+        secret = ledger.accounts.open_session(PEOPLE[role], by="test")
         client = TestClient(app, base_url=URL, follow_redirects=False)
         client.cookies.set(settings.cookie, secret, domain="127.0.0.1")
         client.__enter__()
@@ -102,7 +102,7 @@ def program(app: FastAPI) -> Iterator[Callable[[Role], TestClient]]:
 
     def of(role: Role) -> TestClient:
         ledger: Ledger = app.state.console.ledger
-        secret, _ = ledger.make_token(PEOPLE[role], "test", actor="system")
+        secret, _ = ledger.accounts.make_token(PEOPLE[role], "test", actor="system")
         headers = {"authorization": f"Bearer {secret}"}
         client = TestClient(app, base_url=URL, follow_redirects=False, headers=headers)
         client.__enter__()

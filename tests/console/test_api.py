@@ -55,13 +55,13 @@ def test_a_feature_by_a_program(program: Program, world: World):
     made = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": [5]}})
     assert made.status_code == 201
     assert (made.json()["describes"], made.json()["target"]["feature"]) == ("column 5 of client 0", [5])
-    assert world.ledger.request(made.json()["id"]).erasure == ErasureRequest.of_feature(0, 5)
+    assert world.ledger.requests.get(made.json()["id"]).erasure == ErasureRequest.of_feature(0, 5)
     assert ann.get("/api/v1/federations/digits").json()["shape"] == [6]
     for feature, words in (([], "is no feature"), ([1, 2], "is no feature"), ([6], "Column 6 does not exist")):
         answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": feature}})
         assert answer.status_code == 422
         assert words in answer.json()["detail"]
-    world.ledger.change_federation("digits", method="cdp", actor="oscar")
+    world.ledger.federations.change("digits", method="cdp", actor="oscar")
     answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": [4]}})
     assert answer.status_code == 422
     assert "Method 'cdp' cannot forget column 4 of client 0" in answer.json()["detail"]
@@ -129,10 +129,10 @@ def test_pages_of_events(program: Program, world: World):
     assert seen == list(range(len(seen), 0, -1))
     assert {e["kind"] for e in auditor.get("/api/v1/events?kind=account added").json()["events"]} == {"account added"}
     head = auditor.get("/api/v1/chain").json()
-    assert head["pin"] == str(world.ledger.head())
+    assert head["pin"] == str(world.ledger.trail.head())
     checked = auditor.post("/api/v1/chain/check", json={"pins": [head["pin"]], "whole": True}).json()
     assert (checked["intact"], checked["problems"]) == (True, [])
-    assert world.ledger.events(kinds=["checked"])[0].actor == "audrey"
+    assert world.ledger.trail.events(kinds=["checked"])[0].actor == "audrey"
 
 
 PROBLEMS = {
@@ -174,12 +174,12 @@ def test_a_busy_ledger_is_503(program: Program, visit: Of, world: World, monkeyp
     def busy(*_: object, **__: object) -> None:
         raise BusyError("The ledger's database does not answer: locked.")
 
-    monkeypatch.setattr(type(world.ledger), "requests", busy)
+    monkeypatch.setattr(world.ledger.requests.page, "page", busy)
     for answer in (client.get("/api/v1/requests"), page.get("/")):
         assert answer.status_code == 503
         assert "does not answer" in answer.text
     assert client.get("/api/v1/requests").headers["retry-after"] == "2"
-    monkeypatch.setattr(type(world.ledger), "session", busy)
+    monkeypatch.setattr(world.ledger.accounts.all, "session", busy)
     assert page.get("/").status_code == 503, "also where the error page cannot know who asks"
 
 
@@ -190,7 +190,7 @@ def test_a_mistake_of_ours_tells_nothing(visit: Of, world: World, monkeypatch: p
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(type(world.ledger), "requests", broken)
+    monkeypatch.setattr(world.ledger.requests.page, "page", broken)
     for path in ("/", "/api/v1/requests"):
         answer = ada.get(path)
         assert answer.status_code == 500
@@ -227,13 +227,13 @@ def test_accounts_by_api(visit: Of, world: World):
     assert ada.api("POST", "/accounts/zoe/link").status_code == 422
     assert ada.api("PATCH", "/accounts/zoe", {"disabled": False}).json()["disabled"] is False
     link = ada.api("POST", "/accounts/zoe/link").json()["link"]
-    assert world.ledger.redeem_link(link.rpartition("/")[2]) is not None
+    assert world.ledger.accounts.redeem_link(link.rpartition("/")[2]) is not None
     assert ada.api("PATCH", "/accounts/ada", {"role": "officer"}).status_code == 409, "the last admin"
     assert ada.api("POST", "/accounts", {"name": "ann", "role": "officer"}).status_code == 409, "a taken name"
     own = ada.api("PATCH", "/accounts/ada", {"password": "long enough it is"})
     assert own.status_code == 409
     assert "where the old one is asked for" in own.json()["detail"]
-    assert world.ledger.account("ada").password is None
+    assert world.ledger.accounts.get("ada").password is None
 
 
 def test_what_an_admin_reads_by_api(program: Program):

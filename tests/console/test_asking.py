@@ -40,7 +40,7 @@ def test_the_form_offers_what_exists(visit: Of):
 def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: World):
     """What the clients hold of each class is for staff. Odd numbers, so that each would be found."""
     odd = Description(("zero", "one"), {0: (7411, 7433), 1: (0, 7451)})
-    world.ledger.change_federation("digits", description=odd, actor="oscar")
+    world.ledger.federations.change("digits", description=odd, actor="oscar")
     numbers = re.compile(r"7,?4(11|33|51)|14,?844|22,?295")
     paths = ("/requests/new", "/requests/new?federation=digits&client=1", "/federations", "/federations/digits",
              "/api/v1/federations", "/api/v1/federations/digits")  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_request_is_submitted(visit: Of, world: World, change: dict[str, str],
     assert answer.status_code == 303
     page = ann.get(answer.headers["location"]).text
     assert f"<h1>Forget {describes}</h1>" in page
-    (row,) = world.ledger.requests().requests
+    (row,) = world.ledger.requests.page().requests
     assert (row.state, row.asked_by, row.subject) == ("received", "ann", "case-1")
     again = ann.post("/requests", ASK | change)
     assert again.headers["location"] == answer.headers["location"] + "?known=1"
@@ -110,7 +110,7 @@ def test_what_is_wrong_is_said_and_nothing_typed_is_lost(
     assert answer.status_code == status
     assert words in answer.text
     assert f'value="{(ASK | change)["subject"]}"' in answer.text
-    assert not world.ledger.requests().requests
+    assert not world.ledger.requests.page().requests
 
 
 def test_the_form_says_which_features_there_are(visit: Of, world: World):
@@ -124,17 +124,19 @@ def test_the_form_says_which_features_there_are(visit: Of, world: World):
 
 
 def test_a_feature_that_the_method_cannot_forget_is_refused_on_the_page(visit: Of, world: World):
-    world.ledger.change_federation("digits", method="sga", actor="oscar")
+    world.ledger.federations.change("digits", method="sga", actor="oscar")
     answer = visit(Role.REQUESTER).post("/requests", ASK | {"kind": "feature", "feature": "5"})
     assert answer.status_code == 422
     assert "cannot forget column 5 of client 0" in answer.text
-    assert not world.ledger.requests().requests
+    assert not world.ledger.requests.page().requests
 
 
 def test_the_same_request_of_somebody_else(visit: Of, world: World):
     """One request; but who may not see it is not shown whose it is."""
-    world.ledger.add_account("bob", "requester")
-    theirs = world.ledger.submit("digits", world.ask().erasure, subject="b-1", ground="other", asked_by="bob").request
+    world.ledger.accounts.add("bob", "requester")
+    theirs = world.ledger.requests.submit(
+        "digits", world.ask().erasure, subject="b-1", ground="other", asked_by="bob"
+    ).request
     answer = visit(Role.REQUESTER).post("/requests", ASK | {"subject": "b-1"})
     assert answer.status_code == 409
     assert "on file already" in answer.text
@@ -146,7 +148,7 @@ def test_the_same_request_of_somebody_else(visit: Of, world: World):
 def test_an_officer_accepts_at_once(visit: Of, world: World):
     visit(Role.OFFICER).post("/requests", ASK | {"accept": "yes"})
     visit(Role.OPERATOR).post("/requests", ASK | {"accept": "yes", "subject": "case-2"})
-    states = {row.subject: row.state for row in world.ledger.requests().requests}
+    states = {row.subject: row.state for row in world.ledger.requests.page().requests}
     assert states == {"case-1": "queued", "case-2": "received"}, "an operator may not accept"
 
 
@@ -171,15 +173,15 @@ def test_accept_refuse_extend(visit: Of, world: World):
     assert "Not the subject&#39;s data." in page
     assert "extended by 1 month" in page
     assert "What you can do" not in page
-    kinds = [event.kind for event in world.ledger.events(request=request.id, after=0)]
+    kinds = [event.kind for event in world.ledger.trail.events(request=request.id, after=0)]
     assert kinds == ["received", "extended", "accepted", "queued", "refused"]
 
 
 def test_an_accepted_request_that_was_not_queued_can_still_be(visit: Of, world: World):
     request = world.ask()
-    world.ledger.accept(request.id, actor="oscar")
+    world.ledger.requests.accept(request.id, actor="oscar")
     assert act(visit(Role.OFFICER), request.id, "accept") == 303
-    assert world.ledger.request(request.id).state == "queued"
+    assert world.ledger.requests.get(request.id).state == "queued"
 
 
 @pytest.mark.parametrize(("publish", "state"), [("yes", "done"), ("no", "failed")])
@@ -192,11 +194,11 @@ def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
     assert "Not forgotten" in page
     assert act(oscar, request.id, "decide", reason="So be it.") == 422
     assert act(oscar, request.id, "decide", publish=publish, reason="So be it.") == 303
-    assert world.ledger.request(request.id).state == state
+    assert world.ledger.requests.get(request.id).state == state
     assert act(oscar, request.id, "decide", publish=publish, reason="So be it.") == 409
     if state == "failed":
         assert act(visit(Role.OPERATOR), request.id, "retry") == 303
-        assert world.ledger.request(request.id).state == "queued"
+        assert world.ledger.requests.get(request.id).state == "queued"
 
 
 def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
@@ -219,7 +221,7 @@ def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
     assert "The audit says: over-forgotten." in page
     assert "Forgotten by" not in page
     assert "<dt>Published as</dt><dd>version 2</dd>" in page
-    kept = world.ledger.certificate_of(request.id)
+    kept = world.ledger.versions.certificate_of(request.id)
     assert kept is not None
     verified = oscar.post("/verify", {"certificate": kept.content}).text
     assert "published by decision of oscar: The client knows &lt;all&gt;." in verified
@@ -231,7 +233,7 @@ def test_what_an_older_gate_let_through_is_shown_as_it_is(visit: Of, world: Worl
     with monkeypatch.context() as patch:
         patch.setattr(CheckedResult, "reason_to_hold", lambda *_: None)
         world.serve(says="not enough evidence")
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     page = visit(Role.OFFICER).get(f"/requests/{request.id}").text
     assert '<span class="badge decide">done</span> <span class="said unclear">not enough evidence</span>' in page
     assert "Forgotten by" not in page
@@ -257,10 +259,10 @@ def test_a_done_request_has_its_papers(visit: Of, world: World):
     assert '<strong id="verdict">Forgotten</strong>' in page
     certificate = ann.get(f"/requests/{request.id}/certificate.json")
     assert certificate.headers["content-disposition"] == f'attachment; filename="certificate-{request.id[:12]}.json"'
-    kept = world.ledger.certificate_of(request.id)
+    kept = world.ledger.versions.certificate_of(request.id)
     assert kept is not None
     assert certificate.text == kept.content
-    assert ann.get(f"/requests/{request.id}/evidence.json").text == world.ledger.evidence_of(request.id)
+    assert ann.get(f"/requests/{request.id}/evidence.json").text == world.ledger.requests.evidence_of(request.id)
     assert ann.get(f"/requests/{request.id}/report").status_code == 404, "this worker wrote none"
     assert ann.get(f"/requests/{world.ask().id}/certificate.json").status_code == 404
 

@@ -217,8 +217,10 @@ def test_the_form_follows_the_federation(browser: Browser, tmp_path: Path):
         World(ledger, Ticking())
         for name, shape in (("images", (1, 8, 8)), ("unknown", ())):
             about = replace(DESCRIPTION, shape=shape)
-            ledger.register_federation(name, "local", "/nowhere", about, {"w": torch.zeros(3)})
-        secrets = [ledger.open_session(name, by="test", lasting=timedelta(days=1)) for name in ("oscar", "ann")]
+            ledger.federations.register(name, "local", "/nowhere", about, {"w": torch.zeros(3)})
+        secrets = [
+            ledger.accounts.open_session(name, by="test", lasting=timedelta(days=1)) for name in ("oscar", "ann")
+        ]
     with running_console(home, "--no-worker") as console:
         browser.driver.get(console.url + "/sign-in")
         cookie = f"fedforget-{console.url.rpartition(':')[2]}"
@@ -252,13 +254,13 @@ def fill(world: World) -> str:
     clock.go_on(days=20)
     world.served(subject="dsr-5", target=ErasureRequest.of_class(0, 0))
     world.served(subject="dsr-6", target=ErasureRequest.of_class(1, 0))
-    ledger.rollback("digits", 3, "The wrong client's data was named.", actor="oscar")
+    ledger.versions.roll_back("digits", 3, "The wrong client's data was named.", actor="oscar")
     clock.go_on(days=7)
     world.queued(subject="dsr-7", target=ErasureRequest.of_class(1, 2))
     world.ask(subject="dsr-8", target=ErasureRequest.of_client(0))
     refused = world.ask(subject="dsr-9", target=ErasureRequest.of_class(0, 1))
-    ledger.refuse(refused.id, "The records must be kept by law until 2031.", actor="oscar")
-    return ledger.open_session("oscar", by="test", lasting=timedelta(days=100))
+    ledger.requests.refuse(refused.id, "The records must be kept by law until 2031.", actor="oscar")
+    return ledger.accounts.open_session("oscar", by="test", lasting=timedelta(days=100))
 
 
 def look_around(browser: Browser, url: str) -> None:

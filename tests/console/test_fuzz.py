@@ -86,7 +86,7 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
     del described["security"], described["components"]["securitySchemes"]  # it would leave the token out at times
     schema = schemathesis.openapi.from_dict(described)
     statuses: Counter[int] = Counter()
-    ids = itertools.cycle([row.id for row in world.ledger.requests().requests])
+    ids = itertools.cycle([row.id for row in world.ledger.requests.page().requests])
     for result in schema.get_all_operations():
         operation = result.ok()
         needed = needs[(operation.method.upper(), operation.path)]
@@ -99,7 +99,7 @@ def test_the_api(served: tuple[FastAPI, str], world: World, role: Role | None):
             fuzz(operation.as_strategy(path_parameters=known), url, headers, allowed, statuses)
     assert sum(statuses.values()) > 500
     assert (statuses[200] + statuses[201] > 20) == (role is not None)
-    check = world.ledger.check()
+    check = world.ledger.trail.check()
     assert check.problems == (), "whatever was sent, the ledger is whole"
 
 
@@ -108,8 +108,8 @@ def ways_in(app: FastAPI, role: Role | None) -> tuple[dict[str, str], dict[str, 
     console: Console = app.state.console
     if role is None:
         return {}, {}
-    token, _ = console.ledger.make_token(PEOPLE[role], "fuzz", actor="system")
-    secret = console.ledger.open_session(PEOPLE[role], by="test")
+    token, _ = console.ledger.accounts.make_token(PEOPLE[role], "fuzz", actor="system")
+    secret = console.ledger.accounts.open_session(PEOPLE[role], by="test")
     cookie = {"cookie": f"{console.settings.cookie}={secret}", CSRF_HEADER: csrf_token(secret)}
     return {"authorization": f"Bearer {token}"}, cookie
 

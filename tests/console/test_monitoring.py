@@ -20,7 +20,7 @@ def test_health(stranger: Visit, world: World, monkeypatch: pytest.MonkeyPatch):
     def busy(*_: object) -> None:
         raise BusyError("no")
 
-    monkeypatch.setattr(type(world.ledger), "head", busy)
+    monkeypatch.setattr(world.ledger.trail, "head", busy)
     answer = stranger.get("/health/ready")
     assert (answer.status_code, answer.json()["status"]) == (503, "not ready")
     assert stranger.get("/health/live").status_code == 200

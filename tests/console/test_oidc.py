@@ -55,13 +55,13 @@ def there_and_back(client: TestClient, next: str = "/trail") -> httpx.Response:
 
 
 def test_who_has_an_account_gets_in(world: World, provider: Provider):
-    world.ledger.add_account("petra", "auditor", identity=f"{provider.url} 42")
+    world.ledger.accounts.add("petra", "auditor", identity=f"{provider.url} 42")
     with console(world, provider) as client:
         assert "Sign in with Example" in client.get("/sign-in").text
         answer = there_and_back(client)
         assert (answer.status_code, answer.headers["location"]) == (303, "/trail")
         assert "petra" in client.get("/trail").text
-    assert [(e.actor, e.to_json()["body"]) for e in world.ledger.events(kinds=["signed in"])] == [
+    assert [(e.actor, e.to_json()["body"]) for e in world.ledger.trail.events(kinds=["signed in"])] == [
         ("petra", {"by": "oidc"})
     ]
 
@@ -72,9 +72,9 @@ def test_who_has_none_is_refused_or_welcome(world: World, provider: Provider):
         assert denials(world.ledger)[0]["why"] == "no account, or no role, for this person"
     with console(world, provider, newcomers=Role.REQUESTER) as client:
         assert there_and_back(client).status_code == 303
-        assert world.ledger.account("petra").role == "requester"
+        assert world.ledger.accounts.get("petra").role == "requester"
         assert there_and_back(client).status_code == 303, "and the next time it is the same account"
-    assert [row.name for row in world.ledger.accounts()].count("petra") == 1
+    assert [row.name for row in world.ledger.accounts.all()].count("petra") == 1
 
 
 def test_a_newcomer_does_not_take_a_name(world: World, provider: Provider):
@@ -82,7 +82,7 @@ def test_a_newcomer_does_not_take_a_name(world: World, provider: Provider):
     with console(world, provider, newcomers=Role.REQUESTER) as client:
         assert there_and_back(client).status_code == 403
     assert "name is taken" in denials(world.ledger)[0]["why"]
-    assert world.ledger.account("oscar").identity is None
+    assert world.ledger.accounts.get("oscar").identity is None
 
 
 def test_the_provider_says_the_role(world: World, provider: Provider):
@@ -90,17 +90,17 @@ def test_the_provider_says_the_role(world: World, provider: Provider):
     provider.person["groups"] = ["ml", "everybody"]
     with console(world, provider, **how) as client:
         assert there_and_back(client).status_code == 303
-        assert world.ledger.account("petra").role == "operator"
+        assert world.ledger.accounts.get("petra").role == "operator"
         provider.person["groups"] = ["dpo", "ml"]
         assert there_and_back(client).status_code == 303
-        assert world.ledger.account("petra").role == "officer"
+        assert world.ledger.accounts.get("petra").role == "officer"
         provider.person["groups"] = ["everybody"]
         assert there_and_back(client).status_code == 403, "no role any more, no way in"
 
 
 def test_a_disabled_account_stays_out(world: World, provider: Provider):
-    world.ledger.add_account("petra", "auditor", identity=f"{provider.url} 42")
-    world.ledger.change_account("petra", disabled=True, actor="ada")
+    world.ledger.accounts.add("petra", "auditor", identity=f"{provider.url} 42")
+    world.ledger.accounts.change("petra", disabled=True, actor="ada")
     with console(world, provider, newcomers=Role.REQUESTER) as client:
         assert there_and_back(client).status_code == 403
 
@@ -135,7 +135,7 @@ def test_a_lie_is_refused_and_recorded(world: World, provider: Provider, lie: st
         assert client.get("/").status_code == 303
     assert words in denials(world.ledger)[0]["why"]
     assert denials(world.ledger)[0]["by"] == "oidc"
-    assert "petra" not in [row.name for row in world.ledger.accounts()]
+    assert "petra" not in [row.name for row in world.ledger.accounts.all()]
 
 
 def test_a_code_is_for_the_browser_that_started(world: World, provider: Provider):

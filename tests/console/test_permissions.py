@@ -49,7 +49,7 @@ def ask(visit: Visit, world: World, settings: ConsoleSettings, role: Role | None
     headers = {"content-type": "application/json"} if path.startswith("/api/") else {}
     visit.client.cookies.clear()
     if role is not None:
-        secret = world.ledger.open_session(PEOPLE[role], by="test")
+        secret = world.ledger.accounts.open_session(PEOPLE[role], by="test")
         visit.client.cookies.set(settings.cookie, secret)
         headers[CSRF_HEADER] = csrf_token(secret)
     if path.endswith("/stream"):
@@ -160,9 +160,9 @@ def test_a_route_without_a_permission_is_no_app(world: World, settings: ConsoleS
 
 def test_anothers_request_is_as_if_it_were_not_there(visit: Of, world: World):
     """404, the same words as for one that never was; and the look is recorded."""
-    world.ledger.add_account("bob", "requester")
+    world.ledger.accounts.add("bob", "requester")
     target = world.ask().erasure
-    theirs = world.ledger.submit("digits", target, subject="x-1", ground="objection", asked_by="bob").request
+    theirs = world.ledger.requests.submit("digits", target, subject="x-1", ground="objection", asked_by="bob").request
     never = "0" * 32
     ann = visit(Role.REQUESTER)
     for path in ("/api/v1/requests/{}", "/api/v1/requests/{}/events", "/api/v1/requests/{}/certificate",
@@ -180,7 +180,7 @@ def test_anothers_request_is_as_if_it_were_not_there(visit: Of, world: World):
 
 def test_a_denial_is_recorded_with_who_and_what(visit: Of, world: World):
     assert visit(Role.REQUESTER).get("/accounts").status_code == 403
-    event = world.ledger.events(kinds=["denied"])[0]
+    event = world.ledger.trail.events(kinds=["denied"])[0]
     assert event.actor == "ann"
     assert event.to_json()["body"] == {
         "by": "session", "why": "may not keep accounts", "role": "requester", "method": "GET", "route": "/accounts",

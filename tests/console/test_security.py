@@ -53,10 +53,10 @@ def test_the_report_is_in_a_sandbox(visit: Of, program: Program, world: World):
 def with_report(world: World) -> str:
     request = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     report = world.ledger.home / "report.html"
     report.write_text("<!doctype html><title>x</title><script>alert(1)</script>")
-    world.ledger.finish(claim, world.result(claim, report=report))
+    world.ledger.versions.finish(claim, world.result(claim, report=report))
     return request.id
 
 
@@ -102,7 +102,7 @@ def test_a_forged_form_changes_nothing_and_is_recorded(visit: Of, world: World, 
     fields = {"csrf": csrf_token(oscar.secret or "")} if fields is None else fields
     answer = oscar.client.post(f"/requests/{request.id}/accept", data=fields, headers=headers)
     assert answer.status_code == 403
-    assert world.ledger.request(request.id).state == "received"
+    assert world.ledger.requests.get(request.id).state == "received"
     assert denials(world.ledger)[0]["why"] in ("forgery token missing or wrong", "sent by another site")
     answer = oscar.client.post("/api/v1/requests/" + request.id + "/accept", headers=headers)
     assert answer.status_code == 403, "a cookie at the API needs a token too"
@@ -114,12 +114,12 @@ def test_a_forged_form_changes_nothing_and_is_recorded(visit: Of, world: World, 
     [("PATCH", "/api/v1/accounts/ann", {"role": "admin"}), ("DELETE", "/api/v1/tokens/{token}", None)],
 )
 def test_whatever_the_method_a_cookie_needs_a_token(visit: Of, world: World, method: str, path: str, body: object):
-    ada, (secret, token) = visit(Role.ADMIN), world.ledger.make_token("ada", "cron", actor="ada")
+    ada, (secret, token) = visit(Role.ADMIN), world.ledger.accounts.make_token("ada", "cron", actor="ada")
     answer = ada.client.request(method, path.format(token=token.id), json=body)
     assert answer.status_code == 403
     assert denials(world.ledger)[0]["why"] == "forgery token missing or wrong"
-    assert world.ledger.account("ann").role == "requester"
-    assert world.ledger.token(secret) is not None
+    assert world.ledger.accounts.get("ann").role == "requester"
+    assert world.ledger.accounts.token(secret) is not None
 
 
 @pytest.mark.parametrize("origin", [URL, "http://localhost:8765", None])
@@ -127,7 +127,7 @@ def test_our_own_form_is_taken(visit: Of, world: World, origin: str | None):
     oscar, request = visit(Role.OFFICER), world.ask()
     headers = {} if origin is None else {"origin": origin}
     assert oscar.post(f"/requests/{request.id}/accept", headers=headers).status_code == 303
-    assert world.ledger.request(request.id).state == "queued"
+    assert world.ledger.requests.get(request.id).state == "queued"
 
 
 @pytest.mark.parametrize("change", ["", "x", "tampered", "\x7f", "a" * 5000])
@@ -143,7 +143,7 @@ def test_a_tampered_cookie_is_refused_and_recorded(visit: Of, world: World, sett
 
 def test_a_long_body_is_not_read(visit: Of, world: World):
     settings = ConsoleSettings(url=URL, limits=Limits(body_bytes=1000))
-    secret, _ = world.ledger.make_token("ann", "test", actor="ann")
+    secret, _ = world.ledger.accounts.make_token("ann", "test", actor="ann")
     with TestClient(make_app(world.ledger, settings), base_url=URL) as client:
         assert client.post("/sign-in", content=b"x" * 1001).status_code == 413
         for kind in ("application/x-www-form-urlencoded", "application/json", "multipart/form-data; boundary=x"):
@@ -158,11 +158,11 @@ def test_a_long_body_is_not_read(visit: Of, world: World):
 def test_a_flood_of_denials_does_not_fill_the_ledger(world: World, settings: ConsoleSettings):
     few = replace(settings, limits=Limits(denials_per_minute=5))
     with TestClient(make_app(world.ledger, few), base_url=URL) as client:
-        before = world.ledger.head().number
+        before = world.ledger.trail.head().number
         headers = {"authorization": "Bearer ff_guess"}
         statuses = [client.get("/api/v1/me", headers=headers).status_code for _ in range(40)]
         assert statuses == [401] * 5 + [429] * 35
-        assert world.ledger.head().number == before + 5
+        assert world.ledger.trail.head().number == before + 5
         console = client.app.state.console  # type: ignore[attr-defined]
         console.denials.limit = RateLimit(5)
         client.get("/api/v1/me", headers=headers)
@@ -171,7 +171,7 @@ def test_a_flood_of_denials_does_not_fill_the_ledger(world: World, settings: Con
 
 def test_submissions_are_limited(world: World, settings: ConsoleSettings):
     few = replace(settings, limits=Limits(submissions_per_minute=2))
-    secret, _ = world.ledger.make_token("ann", "test", actor="ann")
+    secret, _ = world.ledger.accounts.make_token("ann", "test", actor="ann")
     headers = {"authorization": f"Bearer {secret}"}
     with TestClient(make_app(world.ledger, few), base_url=URL, headers=headers) as client:
         bodies = [{"federation": "digits", "client": 0, "target": {"kind": "class", "label": 1}, "subject": f"s-{n}",

@@ -69,9 +69,9 @@ def test_a_new_machine(tmp_path: Path):
     assert not any(map(is_running, worker)), "the worker ends with it"
     assert (home / "ledger.sqlite").stat().st_mode & 0o077 == 0 or home.stat().st_mode & 0o077 == 0
     with Ledger.open(home) as ledger:
-        assert [row.role for row in ledger.accounts()] == ["admin"]
-        assert len(ledger.public_keys()) == 1
-        assert ledger.check().intact
+        assert [row.role for row in ledger.accounts.all()] == ["admin"]
+        assert len(ledger.keys.all()) == 1
+        assert ledger.trail.check().intact
     with running_console(home, "--no-worker") as console:
         assert console.admin_link, "nobody could sign in otherwise, so there is a new one"
         assert httpx.get(f"{console.url}/health").json()["worker"] == "none here"
@@ -135,11 +135,13 @@ def test_it_speaks_https_itself(tmp_path: Path):
 def watched(home: Path) -> tuple[str, str]:
     """A session, and a request that waits."""
     with Ledger.open(home) as ledger:
-        ledger.register_federation("digits", "local", "/nowhere", DESCRIPTION, {"w": torch.zeros(2)})
-        made = ledger.submit("digits", ErasureRequest.of_class(0, 1), subject="s", ground="other", asked_by="admin")
-        ledger.accept(made.request.id, actor="admin")
-        ledger.queue(made.request.id, actor="admin")
-        return ledger.open_session("admin", by="test"), made.request.id
+        ledger.federations.register("digits", "local", "/nowhere", DESCRIPTION, {"w": torch.zeros(2)})
+        made = ledger.requests.submit(
+            "digits", ErasureRequest.of_class(0, 1), subject="s", ground="other", asked_by="admin"
+        )
+        ledger.requests.accept(made.request.id, actor="admin")
+        ledger.requests.queue(made.request.id, actor="admin")
+        return ledger.accounts.open_session("admin", by="test"), made.request.id
 
 
 def refused(*options: str) -> str:
@@ -167,7 +169,7 @@ def test_the_admin_link(tmp_path: Path):
         assert link is not None
         assert link.startswith("http://127.0.0.1:8765/link/")
         assert admin_link(ledger, settings) not in (None, link), "as long as nobody has set a password"
-        ledger.change_account("admin", password="long enough it is", actor="admin")
+        ledger.accounts.change("admin", password="long enough it is", actor="admin")
         assert admin_link(ledger, settings) is None
 
 
@@ -188,7 +190,7 @@ def test_the_demo_federation_in_this_process(
     monkeypatch.setattr(demo, "Schedule", lambda **values: replace(Schedule(**values), rounds=1))
     with Ledger.open(tmp_path / "home") as ledger:
         make_demo(ledger, "admin")
-        (row,) = ledger.federations()
+        (row,) = ledger.federations.all()
         assert (row.name, row.description["clients"][0]["counts"][3]) == ("demo", 30)
         with pytest.raises(ConflictError, match="already"):
             make_demo(ledger, "admin")
@@ -207,7 +209,7 @@ def test_the_demo_federation(tmp_path: Path):
             process.start("admin")
         assert wait_for(lambda: process.progress["state"] != "running", 120)
         assert process.progress["state"] == "done", process.progress
-        (row,) = ledger.federations()
+        (row,) = ledger.federations.all()
         assert row.description["clients"][0]["counts"][3] == 30
         process.start("admin")
         assert wait_for(lambda: process.progress["state"] != "running", 120)

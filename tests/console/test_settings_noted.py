@@ -22,6 +22,6 @@ def test_a_console_that_begins_notes_its_settings(tmp_path: Path, monkeypatch: p
     finally:
         os.umask(before)
     with Ledger.open(tmp_path) as ledger:
-        (event,) = ledger.events(kinds=["console settings"])
+        (event,) = ledger.trail.events(kinds=["console settings"])
         assert json.loads(event.body) == {"settings": {"limits.sign_ins_per_minute": 5}}
-        assert ledger.check().intact
+        assert ledger.trail.check().intact

@@ -30,11 +30,11 @@ def sign_in(visit: Visit, name: str, password: str, next: str = "/"):
 
 
 def said(world: World) -> list[tuple[str, str]]:
-    return [(event.actor, event.kind) for event in world.ledger.events(kinds=KINDS)][::-1]
+    return [(event.actor, event.kind) for event in world.ledger.trail.events(kinds=KINDS)][::-1]
 
 
 def test_by_password(stranger: Visit, world: World, settings: ConsoleSettings):
-    world.ledger.change_account("oscar", password=PASSWORD, actor="system")
+    world.ledger.accounts.change("oscar", password=PASSWORD, actor="system")
     assert stranger.get("/").headers["location"] == "/sign-in"
     answer = sign_in(stranger, "Oscar ", PASSWORD, "/trail?kind=denied")
     assert (answer.status_code, answer.headers["location"]) == (303, "/trail?kind=denied")
@@ -48,7 +48,7 @@ def test_by_password(stranger: Visit, world: World, settings: ConsoleSettings):
 
 
 def test_a_wrong_password_says_nothing_and_is_recorded(stranger: Visit, world: World):
-    world.ledger.change_account("oscar", password=PASSWORD, actor="system")
+    world.ledger.accounts.change("oscar", password=PASSWORD, actor="system")
     for name in ("oscar", "nobody"):
         answer = sign_in(stranger, name, "wrong horse battery")
         assert answer.status_code == 401
@@ -72,12 +72,12 @@ def test_too_many_attempts_must_wait(world: World, settings: ConsoleSettings):
     "next", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)", "\x00"]
 )
 def test_nobody_is_sent_elsewhere(stranger: Visit, world: World, next: str):
-    world.ledger.change_account("oscar", password=PASSWORD, actor="system")
+    world.ledger.accounts.change("oscar", password=PASSWORD, actor="system")
     assert sign_in(stranger, "oscar", PASSWORD, next).headers["location"] == "/"
 
 
 def test_a_link_works_once_and_only_when_its_button_is_pressed(stranger: Visit, world: World):
-    secret = world.ledger.make_link("ada")
+    secret = world.ledger.accounts.make_link("ada")
     for _ in range(3):
         page = stranger.get(f"/link/{secret}")
         assert page.status_code == 200, "a look does not use it up"
@@ -94,7 +94,7 @@ def test_a_link_works_once_and_only_when_its_button_is_pressed(stranger: Visit, 
 
 
 def test_an_expired_link_is_refused_and_recorded(stranger: Visit, world: World, clock: Ticking):
-    secret = world.ledger.make_link("ada", lasting=timedelta(hours=1))
+    secret = world.ledger.accounts.make_link("ada", lasting=timedelta(hours=1))
     clock.go_on(hours=2)
     page = stranger.get(f"/link/{secret}").text
     answer = stranger.client.post("/link", data={"link": secret, "csrf": field(page, "csrf")})
@@ -113,7 +113,7 @@ def test_signing_out_ends_the_session(visit: Of, world: World):
 
 def test_a_session_ends_with_its_time_and_with_its_account(visit: Of, world: World, clock: Ticking):
     ann, otto = visit(Role.REQUESTER), visit(Role.OPERATOR)
-    world.ledger.change_account("otto", disabled=True, actor="ada")
+    world.ledger.accounts.change("otto", disabled=True, actor="ada")
     assert otto.get("/").status_code == 303
     clock.go_on(hours=13)
     answer = ann.get("/")
@@ -124,7 +124,7 @@ def test_a_session_ends_with_its_time_and_with_its_account(visit: Of, world: Wor
 
 def test_by_https_the_cookie_is_secure(world: World):
     settings = ConsoleSettings(url="https://forget.example")
-    world.ledger.change_account("oscar", password=PASSWORD, actor="system")
+    world.ledger.accounts.change("oscar", password=PASSWORD, actor="system")
     with TestClient(
         make_app(world.ledger, settings), base_url="https://forget.example", follow_redirects=False
     ) as client:
@@ -165,19 +165,19 @@ def test_ones_own_password(visit: Of, world: World, settings: ConsoleSettings):
     changed = {"new_password": "a quite different one", "again": "a quite different one"}
     assert ann.post("/account/password", {**changed, "password": "wrong wrong wrong"}).status_code == 422
     assert ann.post("/account/password", {**changed, "password": PASSWORD}).status_code == 303
-    assert world.ledger.authenticate("ann", "a quite different one") is not None
+    assert world.ledger.accounts.authenticate("ann", "a quite different one") is not None
 
 
 def test_tokens_on_the_page(visit: Of, world: World):
     ann = visit(Role.REQUESTER)
     page = ann.post("/account/tokens", {"label": "nightly", "days": "7"}).text
     secret = page[page.index("ff_") :].split("<")[0]
-    assert world.ledger.token(secret) is not None
+    assert world.ledger.accounts.token(secret) is not None
     assert secret not in ann.get("/account").text, "shown once"
-    token = world.ledger.tokens("ann")[0]
+    token = world.ledger.accounts.tokens("ann")[0]
     assert visit(Role.OPERATOR).post(f"/account/tokens/{token.id}/revoke").status_code == 404
     assert ann.post(f"/account/tokens/{token.id}/revoke").status_code == 303
-    assert world.ledger.token(secret) is None
+    assert world.ledger.accounts.token(secret) is None
     assert ann.post("/account/tokens", {"label": "x", "days": "0"}).status_code == 422
 
 
@@ -190,7 +190,7 @@ def test_an_admin_keeps_accounts(visit: Of, world: World, stranger: Visit):
     assert stranger.client.post("/link", data=form).status_code == 303
     assert "zoe" in stranger.get("/").text
     assert ada.post("/accounts/zoe/change", {"role": "auditor"}).status_code == 303
-    assert world.ledger.account("zoe").role == "auditor"
+    assert world.ledger.accounts.get("zoe").role == "auditor"
     assert stranger.get("/").status_code == 303, "another role ends the sessions"
     assert ada.post("/accounts/zoe/change", {"role": "emperor"}).status_code == 422
     assert ada.post("/accounts", {"name": "zoe", "role": "officer"}).status_code == 409

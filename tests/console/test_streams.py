@@ -44,11 +44,11 @@ def test_progress_is_told_as_it_comes(world: World):
             while told["state"] != "forgetting":
                 told = await news(lines)
             assert told["fraction"] is None
-        world.ledger.set_progress(claim, "measuring", 0.25)
+        world.ledger.work.set_progress(claim, "measuring", 0.25)
         told = await news(first)
         assert (told["stage"], told["fraction"]) == ("measuring", 0.25)
-        world.ledger.start_audit(claim)
-        world.ledger.finish(claim, world.result(claim))
+        world.ledger.work.start_audit(claim)
+        world.ledger.versions.finish(claim, world.result(claim))
         while told["state"] != "done":
             told = await news(first)
         with pytest.raises(StopAsyncIteration):

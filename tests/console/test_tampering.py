@@ -28,7 +28,7 @@ CHANGES = {
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_certificate(visit: Of, program: Program, world: World, case: str):
     request = world.served()
-    certificate = world.ledger.certificate_of(request.id)
+    certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
     forged = CHANGES[case](certificate.content)
     assert forged != certificate.content
@@ -37,7 +37,7 @@ def test_a_certificate(visit: Of, program: Program, world: World, case: str):
     answer = auditor.post("/verify", {"certificate": forged})
     assert answer.status_code == 422
     assert "Refused." in answer.text
-    event = world.ledger.events(kinds=["denied"])[0]
+    event = world.ledger.trail.events(kinds=["denied"])[0]
     assert event.actor == "audrey"
     assert event.to_json()["body"]["by"] == "certificate"
     answer = program(Role.AUDITOR).post(
@@ -49,7 +49,7 @@ def test_a_certificate(visit: Of, program: Program, world: World, case: str):
 def test_an_event(visit: Of, world: World):
     """Somebody with the database's file in hand takes the rules away and rewrites what was said."""
     request, officer = world.ask(), visit(Role.OFFICER)
-    pin = str(world.ledger.head())
+    pin = str(world.ledger.trail.head())
     assert "Chain intact." in officer.post("/trail/check", {"pins": pin}).text
     with sqlite3.connect(world.ledger.home / "ledger.sqlite") as file:
         rules = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'")]
@@ -67,7 +67,7 @@ def test_an_event(visit: Of, world: World):
 
 def test_a_model_file(visit: Of, world: World):
     world.served()
-    path = world.ledger.model_path(world.ledger.current_version("digits").sha256)
+    path = world.ledger.models.path(world.ledger.versions.current("digits").sha256)
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.chmod(0o600)
@@ -80,7 +80,7 @@ def test_a_model_file(visit: Of, world: World):
 
 
 def checked(world: World) -> tuple[bool, str]:
-    body = world.ledger.events(kinds=["checked"])[0].to_json()["body"]
+    body = world.ledger.trail.events(kinds=["checked"])[0].to_json()["body"]
     return body["intact"], "was changed" if any("was changed" in words for words in body["problems"]) else ""
 
 
@@ -101,5 +101,5 @@ def test_certificates_that_are_none_do_not_fill_the_ledger(program: Program, wor
 
 def test_the_pin_is_a_file_to_keep(visit: Of, world: World):
     answer = visit(Role.AUDITOR).get("/trail/pin.txt")
-    assert answer.text == f"{world.ledger.head()}\n"
+    assert answer.text == f"{world.ledger.trail.head()}\n"
     assert answer.headers["content-disposition"].startswith("attachment")

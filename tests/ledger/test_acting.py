@@ -23,14 +23,14 @@ def proven(fedforget: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     """`paula`, an officer, has a password; `tom`, an officer, has a token; `otto`, an officer, signs in elsewhere."""
     quick_passwords(monkeypatch)
     ledger = fedforget.world.ledger
-    ledger.add_account("paula", "officer", password=PASSWORD)
-    ledger.add_account("tom", "officer")
-    ledger.add_account("otto", "officer", identity="https://login.example 42")
+    ledger.accounts.add("paula", "officer", password=PASSWORD)
+    ledger.accounts.add("tom", "officer")
+    ledger.accounts.add("otto", "officer", identity="https://login.example 42")
     return fedforget
 
 
 def token(world: World, name: str) -> str:
-    return world.ledger.make_token(name, "cron", actor=name, lasting=None)[0]
+    return world.ledger.accounts.make_token(name, "cron", actor=name, lasting=None)[0]
 
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
@@ -56,9 +56,9 @@ def words(world: World, what: str) -> tuple[Any, ...]:
 def test_who_can_prove_who_they_are_must_do_so(proven: Command, what: str, name: str):
     token(proven.world, "tom")
     said = words(proven.world, what)
-    before = proven.world.ledger.head()
+    before = proven.world.ledger.trail.head()
     assert f"'{name}' must prove itself: put a token of it into $FEDFORGET_TOKEN" in proven.refused(*said, "--as", name)
-    assert proven.world.ledger.head() == before
+    assert proven.world.ledger.trail.head() == before
 
 
 def test_a_token_proves(proven: Command, monkeypatch: pytest.MonkeyPatch):
@@ -67,14 +67,14 @@ def test_a_token_proves(proven: Command, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("FEDFORGET_ACCOUNT")
     monkeypatch.setenv("FEDFORGET_TOKEN", token(world, "tom"))
     assert "is queued" in proven("request", "accept", request.id)
-    assert [event.actor for event in world.ledger.events(request=request.id, limit=2)] == ["tom", "tom"]
+    assert [event.actor for event in world.ledger.trail.events(request=request.id, limit=2)] == ["tom", "tom"]
     assert "is of the account 'tom', not of 'paula'" in proven.refused("request", "accept", request.id, "--as", "paula")
     asked = proven.json(*ASK, "--class", 0, "--as", "Tom")
     assert asked["asked_by"] == "tom"
-    (mine,) = world.ledger.tokens("tom")
-    world.ledger.revoke_token(mine.id, actor="tom")
+    (mine,) = world.ledger.accounts.tokens("tom")
+    world.ledger.accounts.revoke_token(mine.id, actor="tom")
     assert "is no token, or not any more" in proven.refused("request", "accept", request.id)
-    (denied,) = world.ledger.events(kinds=["denied"])
+    (denied,) = world.ledger.trail.events(kinds=["denied"])
     assert (denied.actor, json.loads(denied.body)["by"]) == ("system", "command")
 
 
@@ -83,14 +83,14 @@ def test_without_any_proof_the_trail_says_which_user_of_the_system_did_it(proven
     world = proven.world
     asked = proven.json(*ASK, "--class", 1, "--as", "ann")
     assert asked["asked_by"] == "ann"
-    (event,) = world.ledger.events(request=asked["id"])
+    (event,) = world.ledger.trail.events(request=asked["id"])
     assert event.actor == f"{OS_USER} as ann"
     proven("request", "accept", asked["id"])
-    assert world.ledger.events(request=asked["id"], limit=1)[0].actor == f"{OS_USER} as oscar"
+    assert world.ledger.trail.events(request=asked["id"], limit=1)[0].actor == f"{OS_USER} as oscar"
     proven("keys", "rotate")
     proven("account", "add", "carl", "--role", "auditor")
-    assert {event.actor for event in world.ledger.events(limit=3)} == {OS_USER}
-    assert world.ledger.check().intact
+    assert {event.actor for event in world.ledger.trail.events(limit=3)} == {OS_USER}
+    assert world.ledger.trail.check().intact
 
 
 def test_the_system_s_name_of_a_user_is_not_taken_from_the_environment(
@@ -99,7 +99,7 @@ def test_the_system_s_name_of_a_user_is_not_taken_from_the_environment(
     for name in ("USER", "LOGNAME", "LNAME", "USERNAME"):
         monkeypatch.setenv(name, "paula")
     proven("account", "add", "carl", "--role", "auditor")
-    assert proven.world.ledger.events(limit=1)[0].actor == OS_USER
+    assert proven.world.ledger.trail.events(limit=1)[0].actor == OS_USER
 
 
 @pytest.mark.parametrize(
@@ -114,11 +114,11 @@ def test_a_role_may_do_what_it_may_in_the_console(
     proven: Command, role: Role, what: str, with_token: bool, monkeypatch: pytest.MonkeyPatch
 ):
     world = proven.world
-    world.ledger.add_account("rita", role)
+    world.ledger.accounts.add("rita", role)
     if with_token:
         monkeypatch.setenv("FEDFORGET_TOKEN", token(world, "rita"))
     assert f"'rita' is {role}, and may not" in proven.refused(*words(world, what), "--as", "rita")
-    assert world.ledger.events(limit=1)[0].kind == "denied"
+    assert world.ledger.trail.events(limit=1)[0].kind == "denied"
 
 
 def test_a_link_is_no_way_around(proven: Command):
@@ -126,10 +126,10 @@ def test_a_link_is_no_way_around(proven: Command):
     token(proven.world, "tom")
     for name in ("paula", "tom", "otto"):
         assert "has a password, a token or a sign-in provider" in proven.refused("account", "link", name)
-    assert proven.world.ledger.events(kinds=["link made"]) == []
+    assert proven.world.ledger.trail.events(kinds=["link made"]) == []
     proven("account", "add", "ada", "--role", "admin")
     proven("account", "link", "ada")
-    assert proven.world.ledger.events(limit=1)[0].actor == OS_USER
+    assert proven.world.ledger.trail.events(limit=1)[0].actor == OS_USER
 
 
 def typed(command: list[str], answer: str) -> tuple[int, str]:
@@ -156,10 +156,10 @@ def typed(command: list[str], answer: str) -> tuple[int, str]:
 @pytest.mark.parametrize(("password", "code"), [(PASSWORD, 0), ("correct horse", 2)])
 def test_a_password_at_a_terminal_proves(proven: Command, tmp_path: Path, password: str, code: int):
     request = proven.world.ask()
-    proven.world.ledger.change_account("paula", password=PASSWORD, actor="paula")
+    proven.world.ledger.accounts.change("paula", password=PASSWORD, actor="paula")
     found, said = typed(["request", "accept", request.id, "--as", "paula"], password)
     assert found == code, said
     assert password not in said
-    event = proven.world.ledger.events(limit=1)[0]
+    event = proven.world.ledger.trail.events(limit=1)[0]
     assert (event.actor, event.kind) == ("paula", "queued" if code == 0 else "denied")
     assert "Traceback" not in said

@@ -30,40 +30,40 @@ def test_everybody_at_once(world: World, seed: int):
             with suppress(ConflictError, LeaseLostError, MissingError):
                 id, name = draw.choice(ids), draw.choice(names)
                 if what == "submit":
-                    asked = ledger.submit(name, ErasureRequest.of_class(0, 1), subject=f"c-{step}", ground="other",
-                                          asked_by="ann").request  # fmt: skip
+                    asked = ledger.requests.submit(name, ErasureRequest.of_class(0, 1), subject=f"c-{step}",
+                                                   ground="other", asked_by="ann").request  # fmt: skip
                     ids.append(asked.id)
-                    ledger.accept(asked.id, actor="oscar")
-                    ledger.queue(asked.id, actor="oscar")
+                    ledger.requests.accept(asked.id, actor="oscar")
+                    ledger.requests.queue(asked.id, actor="oscar")
                 elif what in ("serve", "bad"):
-                    claim = ledger.claim(f"worker-{number}")
+                    claim = ledger.work.claim(f"worker-{number}")
                     if claim is not None:
-                        ledger.set_progress(claim, "forgetting", 0.5)
-                        ledger.heartbeat(claim)
-                        ledger.start_audit(claim)
-                        ledger.finish(claim, world.result(claim, fell=0.0 if what == "serve" else 9.0))
+                        ledger.work.set_progress(claim, "forgetting", 0.5)
+                        ledger.work.heartbeat(claim)
+                        ledger.work.start_audit(claim)
+                        ledger.versions.finish(claim, world.result(claim, fell=0.0 if what == "serve" else 9.0))
                 elif what == "event":
-                    ledger.append_event("ann", "looked", request=id)
+                    ledger.trail.append("ann", "looked", request=id)
                 elif what == "extend":
-                    ledger.extend(id, 1, "hard", actor="oscar")
+                    ledger.requests.extend(id, 1, "hard", actor="oscar")
                 elif what == "refuse":
-                    ledger.refuse(id, "no", actor="oscar")
+                    ledger.requests.refuse(id, "no", actor="oscar")
                 elif what == "rollback":
-                    ledger.rollback(name, draw.randint(1, 5), "broken", actor="oscar")
+                    ledger.versions.roll_back(name, draw.randint(1, 5), "broken", actor="oscar")
                 elif what == "rotate":
-                    ledger.rotate_key()
+                    ledger.keys.rotate()
                 elif what == "retry":
-                    ledger.decide(id, draw.random() < 0.5, "so it is", actor="oscar")
-                    ledger.retry(id, actor="oscar")
+                    ledger.versions.decide(id, draw.random() < 0.5, "so it is", actor="oscar")
+                    ledger.requests.retry(id, actor="oscar")
                 elif what == "destroy":
-                    ledger.destroy_superseded()
+                    ledger.destruction.destroy_superseded()
                 else:
-                    ledger.requests(order="due")
-                    ledger.figures()
+                    ledger.requests.page(order="due")
+                    ledger.trail.figures()
                 done += 1
         return done
 
     with ThreadPoolExecutor(6) as pool:
         done = sum(pool.map(live, range(6)))
     assert done > 60
-    assert ledger.check().problems == ()
+    assert ledger.trail.check().problems == ()

@@ -25,23 +25,23 @@ from fedforget.ledger.errors import ConflictError, TamperedError
 def full(world: World) -> World:
     """Some of everything: done, held, queued, rolled back, extended, two keys, a token, a sketch, two guards."""
     world.served()
-    world.ledger.rotate_key()
+    world.ledger.keys.rotate()
     request = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     (world.ledger.home / "runs").mkdir()
     (world.ledger.home / "runs" / "sketch.pt").write_bytes(b"sketch")
     page = world.ledger.home / "report.html"
     page.write_text("<html>")
     sketch = ("sketch", "runs/sketch.pt")
-    world.ledger.finish(claim, world.result(claim, report=page, guard=world.guard(1.0), remains=(sketch,)))
+    world.ledger.versions.finish(claim, world.result(claim, report=page, guard=world.guard(1.0), remains=(sketch,)))
     world.queued()
     world.serve(says="over-forgotten", guard=world.guard(2.0))
     world.queued()
-    world.ledger.rollback("digits", 2, "broken", actor="oscar")
-    world.ledger.extend(request.id, 1, "hard", actor="oscar")
-    world.ledger.make_token("ann", "cron", actor="ann")
-    world.ledger.open_session("ann", by="password")
+    world.ledger.versions.roll_back("digits", 2, "broken", actor="oscar")
+    world.ledger.requests.extend(request.id, 1, "hard", actor="oscar")
+    world.ledger.accounts.make_token("ann", "cron", actor="ann")
+    world.ledger.accounts.open_session("ann", by="password")
     world.clock.go_on(days=31)
     return world
 
@@ -59,44 +59,48 @@ def test_there_and_back(full: World, new_url: str | None, tmp_path: Path):
     ledger, archive = full.ledger, tmp_path / "backup.tar.gz"
     before = everything(ledger)
     pin = backup(ledger, archive, with_keys=True)
-    assert pin == Pin(ledger.head().ledger, ledger.head().number - 1, ledger.events(limit=1)[0].previous)
+    assert pin == Pin(
+        ledger.trail.head().ledger, ledger.trail.head().number - 1, ledger.trail.events(limit=1)[0].previous
+    )
     assert stat.S_IMODE(archive.stat().st_mode) == 0o600
     with restore(archive, tmp_path / "new", new_url, pins=(pin,), clock=full.clock) as again:
         after = everything(again)
         assert set(before.pop("events")) < set(after.pop("events"))
         assert after == before
-        assert again.head().number == pin.number + 1
-        assert again.events(limit=1)[0].kind == "restored"
-        assert again.check(pin).intact
-        assert sorted(p.name for p in again.models.iterdir()) == sorted(p.name for p in ledger.models.iterdir())
+        assert again.trail.head().number == pin.number + 1
+        assert again.trail.events(limit=1)[0].kind == "restored"
+        assert again.trail.check(pin).intact
+        assert sorted(p.name for p in again.models.folder.iterdir()) == sorted(
+            p.name for p in ledger.models.folder.iterdir()
+        )
         assert (again.home / "runs" / "sketch.pt").read_bytes() == b"sketch"
-        assert again.session("anything") is None
+        assert again.accounts.session("anything") is None
         other = World.__new__(World)
         other.ledger, other.clock = again, full.clock
         assert other.serve().version is not None
         full.clock.go_on(days=31)
         assert [version.number for version in other.destroy()] == [1, 2, 3, 4]
         assert not (again.home / "runs" / "sketch.pt").exists()
-        assert again.check(pin).intact
+        assert again.trail.check(pin).intact
 
 
 def test_keys_only_if_asked_for(full: World, tmp_path: Path):
     backup(full.ledger, tmp_path / "b")
     with restore(tmp_path / "b", tmp_path / "new", clock=full.clock) as again:
-        names = {path.name for path in again.key_folder.iterdir()}
-        assert names == {f"{key.id}.public.pem" for key in full.ledger.public_keys()}
+        names = {path.name for path in again.keys.folder.iterdir()}
+        assert names == {f"{key.id}.public.pem" for key in full.ledger.keys.all()}
         with pytest.raises(InputError, match="is not there; copy it"):
-            again.check_signing_key()
-        again.rotate_key()
-        assert again.check().intact
+            again.keys.check_signing()
+        again.keys.rotate()
+        assert again.trail.check().intact
 
 
 def test_no_session_and_no_link_comes_back(full: World, tmp_path: Path):
-    secret, link = full.ledger.open_session("ann", by="x"), full.ledger.make_link("ann")
+    secret, link = full.ledger.accounts.open_session("ann", by="x"), full.ledger.accounts.make_link("ann")
     backup(full.ledger, tmp_path / "b")
     with restore(tmp_path / "b", tmp_path / "new", clock=full.clock) as again:
-        assert again.session(secret) is None
-        assert again.redeem_link(link) is None
+        assert again.accounts.session(secret) is None
+        assert again.accounts.redeem_link(link) is None
 
 
 def test_nothing_is_overwritten(full: World, new_url: str | None, tmp_path: Path):
@@ -114,7 +118,7 @@ def test_nothing_is_overwritten(full: World, new_url: str | None, tmp_path: Path
         with pytest.raises(ConflictError, match="holds a ledger already"):
             restore(archive, tmp_path / "new", full.ledger.database.url)
         assert not (tmp_path / "new").exists()
-    assert full.ledger.check().intact
+    assert full.ledger.trail.check().intact
 
 
 def test_while_others_write(full: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -131,22 +135,22 @@ def test_while_others_write(full: World, tmp_path: Path, monkeypatch: pytest.Mon
     pin = backup(full.ledger, tmp_path / "b")
     assert len(happened) > 5
     with restore(tmp_path / "b", tmp_path / "new", pins=(pin,), clock=full.clock) as again:
-        assert again.head().number == pin.number + 1
-        assert again.check().intact
-    assert full.ledger.check().intact
+        assert again.trail.head().number == pin.number + 1
+        assert again.trail.check().intact
+    assert full.ledger.trail.check().intact
 
 
 def test_what_a_worker_cleared_away_is_not_missed(full: World, tmp_path: Path):
     (full.ledger.home / "runs" / "sketch.pt").unlink()
     backup(full.ledger, tmp_path / "b")
     with restore(tmp_path / "b", tmp_path / "new", clock=full.clock) as again:
-        assert again.check().intact
+        assert again.trail.check().intact
 
 
 @pytest.mark.parametrize("what", ["model", "guard of a version", "guard of a candidate"])
 def test_a_ledger_that_is_not_whole_is_not_backed_up(full: World, tmp_path: Path, what: str):
-    sha256 = full.ledger.current_version("digits").sha256
-    path = full.ledger.model_path(sha256 if what == "model" else full.guard(1.0 if "version" in what else 2.0))
+    sha256 = full.ledger.versions.current("digits").sha256
+    path = full.ledger.models.path(sha256 if what == "model" else full.guard(1.0 if "version" in what else 2.0))
     data = path.read_bytes()
     path.write_bytes(data + b"x")
     with pytest.raises(TamperedError, match="was changed"):
@@ -186,10 +190,10 @@ def test_an_archive_from_before_there_were_guards(world: World, new_url: str | N
 
     archive = edited(tmp_path / "b", of_then)
     with restore(archive, tmp_path / "new", new_url, clock=world.clock) as ledger:
-        assert [version.guard for version in ledger.versions("digits")] == [None, None]
-        assert ledger.check().intact
+        assert [version.guard for version in ledger.versions.of("digits")] == [None, None]
+        assert ledger.trail.check().intact
         assert ledger.database.revision() == "0004"
-        assert ledger.request(request.id).state == "deciding"
+        assert ledger.requests.get(request.id).state == "deciding"
 
 
 @pytest.mark.daily(4)
@@ -209,7 +213,7 @@ def test_what_was_changed_is_not_restored(world: World, tmp_path: Path, what: st
 
 def test_a_whole_new_chain_is_noticed_by_the_pin(world: World, tmp_path: Path):
     """The archive fits together, but it is not what was pinned."""
-    pin = world.ledger.head()
+    pin = world.ledger.trail.head()
     backup(world.ledger, tmp_path / "b")
     false = Pin(pin.ledger, pin.number, "0" * 64)
     with pytest.raises(TamperedError, match="not the one that was pinned"):

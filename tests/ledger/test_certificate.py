@@ -20,13 +20,13 @@ from fedforget.ledger.keys import key_id, public_text, read_public
 
 
 def certificate_of(world: World, id: str) -> bytes:
-    found = world.ledger.certificate_of(id)
+    found = world.ledger.versions.certificate_of(id)
     assert found is not None
     return found.content.encode()
 
 
 def keys_of(world: World) -> list[Ed25519PublicKey]:
-    return [read_public(key.public) for key in world.ledger.public_keys()]
+    return [read_public(key.public) for key in world.ledger.keys.all()]
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def certificate(world: World) -> bytes:
 
 def test_it_says_what_was_asked_done_and_measured(world: World, certificate: bytes):
     record = verify_certificate(certificate, keys_of(world))
-    (request,) = world.ledger.requests().requests
-    before, after = world.ledger.versions("digits")
+    (request,) = world.ledger.requests.page().requests
+    before, after = world.ledger.versions.of("digits")
     assert record["request"]["id"] == request.id
     assert record["request"]["target"] == {"client": 0, "kind": "class", "label": 1}
     assert record["before"] == {"version": 1, "sha256": before.sha256}
@@ -47,24 +47,24 @@ def test_it_says_what_was_asked_done_and_measured(world: World, certificate: byt
     assert record["measured"]["verdict"]["word"] == "forgotten"
     assert (record["measured"]["accuracy_before"], record["measured"]["accuracy_after"]) == (90.0, 90.0)
     assert record["decision"] is None
-    assert record["ledger"] == world.ledger.head().ledger
+    assert record["ledger"] == world.ledger.trail.head().ledger
     assert [event["kind"] for event in record["trail"]] == [
         "received", "accepted", "queued", "forgetting", "auditing", "done",
     ]  # fmt: skip
-    numbers = {event.number: event.hash for event in world.ledger.events(limit=500)}
+    numbers = {event.number: event.hash for event in world.ledger.trail.events(limit=500)}
     assert all(numbers[event["number"]] == event["hash"] for event in record["trail"]), "the ledger's own events"
 
 
 def test_who_only_looked_stays_out_of_it(world: World):
     request = world.queued()
-    world.ledger.append_event("audrey", "looked", request=request.id)
-    world.ledger.extend(request.id, 1, "hard", actor="oscar")
+    world.ledger.trail.append("audrey", "looked", request=request.id)
+    world.ledger.requests.extend(request.id, 1, "hard", actor="oscar")
     world.serve()
     data = certificate_of(world, request.id)
     assert b"audrey" not in data
     record = verify_certificate(data, keys_of(world))
     assert [event["kind"] for event in record["trail"]][2:5] == ["queued", "extended", "forgetting"]
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_it_claims_no_more(certificate: bytes):
@@ -105,7 +105,7 @@ def test_nothing_is_added_left_out_or_written_otherwise(world: World, certificat
 def signed_again(world: World, certificate: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     """What somebody with the private key could make of it."""
     with world.ledger.database.reading() as session:
-        private = world.ledger._signing_key(session)
+        private = world.ledger.keys.signing(session)
     record = json.loads(certificate)
     change(record)
     record.pop("signature")
@@ -178,19 +178,19 @@ def test_old_certificates_verify_after_rotation(world: World):
     signed = []
     for _ in range(3):
         signed.append(certificate_of(world, world.served().id))
-        world.ledger.rotate_key()
+        world.ledger.keys.rotate()
     assert len({json.loads(data)["key"] for data in signed}) == 3
     for data in signed:
         verify_certificate(data, keys_of(world))
         own = [key for key in keys_of(world) if key_id(key) == json.loads(data)["key"]]
         verify_certificate(data, own)
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_keys_from_files(world: World, tmp_path: Path):
-    world.ledger.rotate_key()
-    assert {key_id(key) for key in read_keys([world.ledger.key_folder])} == {k.id for k in world.ledger.public_keys()}
-    one = next(world.ledger.key_folder.glob("*.public.pem"))
+    world.ledger.keys.rotate()
+    assert {key_id(key) for key in read_keys([world.ledger.keys.folder])} == {k.id for k in world.ledger.keys.all()}
+    one = next(world.ledger.keys.folder.glob("*.public.pem"))
     assert len(read_keys([one])) == 1
     (tmp_path / "wrong.pem").write_text("no key")
     with pytest.raises(InputError, match=r"wrong\.pem is no public key"):

@@ -22,9 +22,9 @@ def rows(world: World) -> list[dict[str, Any]]:
 
 def test_an_untouched_chain_is_intact(world: World):
     world.served()
-    found = world.ledger.check_chain(world.ledger.head())
+    found = world.ledger.trail.check_chain(world.ledger.trail.head())
     assert found.intact
-    assert (found.events, found.head) == (world.ledger.head().number, world.ledger.head().hash)
+    assert (found.events, found.head) == (world.ledger.trail.head().number, world.ledger.trail.head().hash)
     assert [row["number"] for row in rows(world)] == list(range(1, found.events + 1)), "no gap"
 
 
@@ -46,47 +46,47 @@ def test_every_column_of_every_event_counts(world: World, column: str):
             new = old.replace("2026", "2025")
         statement = f"UPDATE events SET {column} = :value WHERE number = :number"
         change(world.ledger, statement, value=new, number=row["number"])
-        assert not world.ledger.check_chain().intact, row
+        assert not world.ledger.trail.check_chain().intact, row
         change(world.ledger, statement, value=old, number=9999 if column == "number" else row["number"])
-        assert world.ledger.check_chain().intact
+        assert world.ledger.trail.check_chain().intact
 
 
 @pytest.mark.parametrize("body", ["{", "[1]", "", '{"a": 1}', '{"a":NaN}', '{"a":1,"a":1}'])
 def test_a_body_is_its_one_text(world: World, body: str):
     """Also where the meaning would be the same: there is no second way to write it."""
-    world.ledger.append_event("ann", "test", {"a": 1})
+    world.ledger.trail.append("ann", "test", {"a": 1})
     change(world.ledger, "UPDATE events SET body = :body WHERE kind = 'test'", body=body)
-    assert "was changed" in world.ledger.check_chain().problems[0]
+    assert "was changed" in world.ledger.trail.check_chain().problems[0]
 
 
 def test_an_event_that_is_taken_out_is_missed(world: World):
     world.served()
     change(world.ledger, "DELETE FROM events WHERE number = 5")
-    assert "Event 5 is missing" in world.ledger.check_chain().problems[0]
+    assert "Event 5 is missing" in world.ledger.trail.check_chain().problems[0]
 
 
 def test_two_events_that_change_places_are_noticed(world: World):
     world.served()
     for old, new in ((5, 9999), (6, 5), (9999, 6)):
         change(world.ledger, "UPDATE events SET number = :new WHERE number = :old", old=old, new=new)
-    assert not world.ledger.check_chain().intact
+    assert not world.ledger.trail.check_chain().intact
 
 
 def test_the_last_event_taken_away_is_missed(world: World):
     """By the head in the ledger, and, where that was changed as well, by the pin."""
     world.served()
-    pin = world.ledger.head()
+    pin = world.ledger.trail.head()
     last = rows(world)[-1]
     change(world.ledger, "DELETE FROM events WHERE number = :number", number=last["number"])
-    assert not world.ledger.check_chain().intact
+    assert not world.ledger.trail.check_chain().intact
     change(world.ledger, "UPDATE head SET number = :n, hash = :h", n=last["number"] - 1, h=last["previous"])
-    assert world.ledger.check_chain().intact, "nobody can tell without a pin"
-    assert f"knows event {pin.number}" in world.ledger.check_chain(pin).problems[0]
+    assert world.ledger.trail.check_chain().intact, "nobody can tell without a pin"
+    assert f"knows event {pin.number}" in world.ledger.trail.check_chain(pin).problems[0]
 
 
 def test_a_chain_written_anew_is_noticed_by_the_pin_alone(world: World):
     world.served()
-    pin = world.ledger.head()
+    pin = world.ledger.trail.head()
     previous = BEGINNING
     for row in rows(world):
         event = {**row, "body": json.loads(row["body"]), "previous": previous}
@@ -97,20 +97,20 @@ def test_a_chain_written_anew_is_noticed_by_the_pin_alone(world: World):
         change(world.ledger, statement, **values)
         previous = values["hash"]
     change(world.ledger, "UPDATE head SET hash = :hash", hash=previous)
-    assert world.ledger.check_chain().intact, "nobody can tell without a pin"
-    assert "written anew" in world.ledger.check_chain(pin).problems[0]
+    assert world.ledger.trail.check_chain().intact, "nobody can tell without a pin"
+    assert "written anew" in world.ledger.trail.check_chain(pin).problems[0]
 
 
 def test_a_pin_stays_good_while_the_ledger_grows(world: World):
-    pin = world.ledger.head()
+    pin = world.ledger.trail.head()
     world.served()
-    assert world.ledger.check_chain(pin, world.ledger.head()).intact
+    assert world.ledger.trail.check_chain(pin, world.ledger.trail.head()).intact
 
 
 def test_a_pin_of_another_ledger_is_refused(world: World):
-    pin = world.ledger.head()
+    pin = world.ledger.trail.head()
     other = Pin("f" * 32, pin.number, pin.hash)
-    assert "of the ledger ffff" in world.ledger.check_chain(other).problems[0]
+    assert "of the ledger ffff" in world.ledger.trail.check_chain(other).problems[0]
 
 
 def test_a_pin_is_a_line():
@@ -124,35 +124,35 @@ def test_a_pin_is_a_line():
 def test_the_first_event_names_the_ledger(world: World):
     first = rows(world)[0]
     assert first["kind"] == "ledger made"
-    assert json.loads(first["body"]) == {"ledger": world.ledger.head().ledger}
+    assert json.loads(first["body"]) == {"ledger": world.ledger.trail.head().ledger}
     assert first["previous"] == BEGINNING
 
 
 def test_a_chain_with_many_faults_is_not_read_to_the_end(world: World):
     for _ in range(60):
-        world.ledger.append_event("ann", "test")
+        world.ledger.trail.append("ann", "test")
     change(world.ledger, "UPDATE events SET actor = 'mallory' WHERE kind = 'test'")
-    assert len(world.ledger.check_chain().problems) <= 21
+    assert len(world.ledger.trail.check_chain().problems) <= 21
 
 
 def test_events_by_request_kind_actor_and_number(world: World):
     request = world.served()
-    of_request = world.ledger.events(request=request.id, after=0)
+    of_request = world.ledger.trail.events(request=request.id, after=0)
     assert [event.kind for event in of_request] == [
         "received", "accepted", "queued", "forgetting", "auditing", "done", "certified",
     ]  # fmt: skip
-    assert [event.number for event in world.ledger.events(limit=3)] == [
-        world.ledger.head().number - i for i in range(3)
+    assert [event.number for event in world.ledger.trail.events(limit=3)] == [
+        world.ledger.trail.head().number - i for i in range(3)
     ]
-    assert [event.kind for event in world.ledger.events(kinds=["done", "no\0thing"])] == ["done"]
-    assert {event.actor for event in world.ledger.events(actor="worker/first")} == {"worker/first"}
-    assert world.ledger.events(actor="no\0body") == []
-    assert [event.number for event in world.ledger.events(after=2, limit=2)] == [3, 4]
-    assert [event.number for event in world.ledger.events(before=3)] == [2, 1]
-    assert world.ledger.events(after=10**30) == []
-    assert len(world.ledger.events(before=10**30)) > 5
+    assert [event.kind for event in world.ledger.trail.events(kinds=["done", "no\0thing"])] == ["done"]
+    assert {event.actor for event in world.ledger.trail.events(actor="worker/first")} == {"worker/first"}
+    assert world.ledger.trail.events(actor="no\0body") == []
+    assert [event.number for event in world.ledger.trail.events(after=2, limit=2)] == [3, 4]
+    assert [event.number for event in world.ledger.trail.events(before=3)] == [2, 1]
+    assert world.ledger.trail.events(after=10**30) == []
+    assert len(world.ledger.trail.events(before=10**30)) > 5
     with pytest.raises(InputError, match="1 to 500 events"):
-        world.ledger.events(limit=0)
+        world.ledger.trail.events(limit=0)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +161,10 @@ def test_events_by_request_kind_actor_and_number(world: World):
      ("ann", "x", "0" * 32), ("ann", "x", "\0")],
 )  # fmt: skip
 def test_an_event_that_cannot_be(world: World, actor: str, kind: str, request_id: str | None):
-    before = world.ledger.head()
+    before = world.ledger.trail.head()
     with pytest.raises(InputError, match=r"1 to 32 characters|no request"):
-        world.ledger.append_event(actor, kind, request=request_id)
-    assert world.ledger.head() == before
+        world.ledger.trail.append(actor, kind, request=request_id)
+    assert world.ledger.trail.head() == before
 
 
 def test_what_figures_say(world: World):
@@ -173,10 +173,10 @@ def test_what_figures_say(world: World):
     world.queued()
     world.served()
     world.clock.go_on(days=4)
-    assert world.ledger.figures()["oldest_queued_seconds"] == pytest.approx(4 * 86400, abs=60)
+    assert world.ledger.trail.figures()["oldest_queued_seconds"] == pytest.approx(4 * 86400, abs=60)
     world.claim()
-    figures = world.ledger.figures()
+    figures = world.ledger.trail.figures()
     assert figures["requests"]["received"] == 1
     assert (figures["overdue"], figures["due_soon"], figures["held"]) == (1, 0, 1), late.due
-    assert (figures["events"], figures["versions"]) == (world.ledger.head().number, 2)
+    assert (figures["events"], figures["versions"]) == (world.ledger.trail.head().number, 2)
     assert figures["oldest_queued_seconds"] == 0, "nothing waits any more"

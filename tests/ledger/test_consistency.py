@@ -34,9 +34,9 @@ CHANGES = [
 @pytest.mark.parametrize(("statement", "complaint"), CHANGES, ids=[statement for statement, _ in CHANGES])
 def test_a_changed_row(world: World, statement: str, complaint: str):
     world.served()
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     change(world.ledger, statement)
-    found = world.ledger.check()
+    found = world.ledger.trail.check()
     assert not found.intact
     with pytest.raises(AssertionError, match=complaint):
         raise AssertionError(" ".join(found.problems))
@@ -52,7 +52,7 @@ def test_an_older_version_made_current_in_secret(world: World):
     world.served()
     change(world.ledger, "UPDATE versions SET state = CASE number WHEN 1 THEN 'destroyed' ELSE 'superseded' END")
     change(world.ledger, "UPDATE versions SET state = 'current' WHERE number = 1")
-    assert "Version 2 of digits is newer than the current one." in world.ledger.check().problems
+    assert "Version 2 of digits is newer than the current one." in world.ledger.trail.check().problems
 
 
 def test_a_request_or_a_version_that_is_gone(world: World):
@@ -69,42 +69,42 @@ def test_a_request_or_a_version_that_is_gone(world: World):
             connection.execute(text("DELETE FROM requests"))
             connection.commit()
             raw.execute("PRAGMA foreign_keys=ON")  # type: ignore[attr-defined]
-    assert f"Request {request.id} has events, but is not there." in world.ledger.check().problems
+    assert f"Request {request.id} has events, but is not there." in world.ledger.trail.check().problems
 
 
 def test_a_model_file_that_is_changed_gone_or_back(world: World):
     world.served()
-    path = world.ledger.model_path(world.ledger.current_version("digits").sha256)
+    path = world.ledger.models.path(world.ledger.versions.current("digits").sha256)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"x")
-    assert f"The model file {path.name} was changed." in world.ledger.check().problems
+    assert f"The model file {path.name} was changed." in world.ledger.trail.check().problems
     path.unlink()
-    assert f"The model file {path.name} is missing." in world.ledger.check().problems
+    assert f"The model file {path.name} is missing." in world.ledger.trail.check().problems
     path.write_bytes(data)
-    assert world.ledger.check().intact
-    old = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
+    assert world.ledger.trail.check().intact
+    old = world.ledger.models.path(world.ledger.versions.get("digits", 1).sha256)
     data = old.read_bytes()
     world.clock.go_on(days=31)
     world.destroy()
     old.write_bytes(data)
-    assert f"The model file {old.name} was destroyed, but is there." in world.ledger.check().problems
+    assert f"The model file {old.name} was destroyed, but is there." in world.ledger.trail.check().problems
 
 
 def test_a_guard_file_that_is_changed_gone_or_back(world: World):
     guard = world.guard()
     world.queued()
     world.serve(guard=guard)
-    path = world.ledger.model_path(guard)
+    path = world.ledger.models.path(guard)
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"x")
-    assert world.ledger.check().problems == (f"The guard file {path.name} was changed.",)
+    assert world.ledger.trail.check().problems == (f"The guard file {path.name} was changed.",)
     path.unlink()
-    assert world.ledger.check().problems == (f"The guard file {path.name} is missing.",)
+    assert world.ledger.trail.check().problems == (f"The guard file {path.name} is missing.",)
     path.write_bytes(data)
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     world.served()
     world.clock.go_on(days=31)
     world.destroy()
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     path.write_bytes(data)
-    assert world.ledger.check().problems == (f"The guard file {path.name} was destroyed, but is there.",)
+    assert world.ledger.trail.check().problems == (f"The guard file {path.name} was destroyed, but is there.",)

@@ -16,10 +16,10 @@ from fedforget.ledger.worker import Worker
 
 def twins(world: World, **settings: int) -> str:
     """One run under two names, forgotten in both; the file they both began with."""
-    weights = world.ledger.load_model(world.ledger.current_version("digits").sha256)
-    world.ledger.register_federation("again", "local", "/nowhere", DESCRIPTION, weights, **settings)  # type: ignore[arg-type]
-    sha256 = world.ledger.version("digits", 1).sha256
-    assert world.ledger.version("again", 1).sha256 == sha256
+    weights = world.ledger.models.load(world.ledger.versions.current("digits").sha256)
+    world.ledger.federations.register("again", "local", "/nowhere", DESCRIPTION, weights, **settings)  # type: ignore[arg-type]
+    sha256 = world.ledger.versions.get("digits", 1).sha256
+    assert world.ledger.versions.get("again", 1).sha256 == sha256
     world.served()
     world.served(federation="again")
     return sha256
@@ -29,49 +29,51 @@ def test_one_run_under_two_names_is_destroyed_under_both(world: World):
     sha256 = twins(world)
     world.clock.go_on(days=31)
     assert [(version.federation, version.number) for version in world.destroy()] == [("again", 1), ("digits", 1)]
-    assert not world.ledger.model_path(sha256).exists()
-    assert [json.loads(event.body)["sha256"] for event in world.ledger.events(kinds=["destroyed"])] == [sha256] * 2
-    assert world.ledger.check().intact
+    assert not world.ledger.models.path(sha256).exists()
+    assert [json.loads(event.body)["sha256"] for event in world.ledger.trail.events(kinds=["destroyed"])] == [
+        sha256
+    ] * 2
+    assert world.ledger.trail.check().intact
 
 
 def test_one_run_under_two_names_stays_until_the_later_one_is_due(world: World):
     sha256 = twins(world, keep_days=60)
     world.clock.go_on(days=45)
     assert world.destroy() == []
-    assert world.ledger.events(kinds=["destruction announced"]) == []
-    assert world.ledger.model_path(sha256).exists()
+    assert world.ledger.trail.events(kinds=["destruction announced"]) == []
+    assert world.ledger.models.path(sha256).exists()
     world.clock.go_on(days=15)
     assert len(world.destroy()) == 2
-    assert not world.ledger.model_path(sha256).exists()
-    assert world.ledger.check().intact
+    assert not world.ledger.models.path(sha256).exists()
+    assert world.ledger.trail.check().intact
 
 
 def test_a_rejected_result_is_destroyed_with_the_decision(world: World):
     request = world.queued()
     world.serve(fell=9.0, guard=world.guard())
-    body = json.loads(world.ledger.events(kinds=["deciding"])[0].body)
-    assert world.ledger.model_path(body["sha256"]).exists()
-    world.ledger.decide(request.id, False, "It lost too much.", actor="oscar")
-    assert not world.ledger.model_path(body["sha256"]).exists()
-    assert not world.ledger.model_path(body["guard"]).exists()
-    (event,) = world.ledger.events(kinds=["failed"])
+    body = json.loads(world.ledger.trail.events(kinds=["deciding"])[0].body)
+    assert world.ledger.models.path(body["sha256"]).exists()
+    world.ledger.versions.decide(request.id, False, "It lost too much.", actor="oscar")
+    assert not world.ledger.models.path(body["sha256"]).exists()
+    assert not world.ledger.models.path(body["guard"]).exists()
+    (event,) = world.ledger.trail.events(kinds=["failed"])
     assert json.loads(event.body)["destroyed"] == sorted([body["sha256"], body["guard"]])
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_a_rejected_result_that_is_a_version_s_too_stays(world: World):
     """A rollback to a version with the same bits."""
     request = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     held = world.result(claim, fell=9.0)
-    world.ledger.finish(claim, held)
-    world.ledger.register_federation(
-        "other", "local", "/nowhere", DESCRIPTION, world.ledger.load_model(held.model), keep_days=1
+    world.ledger.versions.finish(claim, held)
+    world.ledger.federations.register(
+        "other", "local", "/nowhere", DESCRIPTION, world.ledger.models.load(held.model), keep_days=1
     )
-    world.ledger.decide(request.id, False, "It lost too much.", actor="oscar")
-    assert world.ledger.model_path(held.model).exists()
-    assert world.ledger.check().intact
+    world.ledger.versions.decide(request.id, False, "It lost too much.", actor="oscar")
+    assert world.ledger.models.path(held.model).exists()
+    assert world.ledger.trail.check().intact
 
 
 # A clock that jumps
@@ -81,21 +83,21 @@ def test_a_rejected_result_that_is_a_version_s_too_stays(world: World):
 def test_a_clock_that_jumps_ahead_destroys_nothing(world: World, days: int):
     """However often it is looked at then; and when it is right again, all goes its way."""
     world.served()
-    path = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
+    path = world.ledger.models.path(world.ledger.versions.get("digits", 1).sha256)
     right = world.clock.now
     world.clock.go_on(days=days)
     for _ in range(3):
-        assert world.ledger.destroy_superseded() == []
+        assert world.ledger.destruction.destroy_superseded() == []
         world.clock.go_on(hours=5)
     world.clock.now = right + timedelta(hours=15)
-    world.ledger.append_event("ann", "looked")
+    world.ledger.trail.append("ann", "looked")
     assert path.exists()
     for _ in range(30):
         assert path.exists()
         world.clock.go_on(days=1)
-        world.ledger.destroy_superseded()
+        world.ledger.destruction.destroy_superseded()
     assert not path.exists()
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_a_clock_that_jumps_twice_destroys_nothing(world: World):
@@ -103,22 +105,22 @@ def test_a_clock_that_jumps_twice_destroys_nothing(world: World):
     world.served()
     right = world.clock.now
     world.clock.go_on(days=400)
-    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.destruction.destroy_superseded() == []
     world.clock.now = right + timedelta(days=1)
-    world.ledger.append_event("ann", "looked")
+    world.ledger.trail.append("ann", "looked")
     world.clock.now = right + timedelta(days=402)
-    assert world.ledger.destroy_superseded() == []
-    assert world.ledger.model_path(world.ledger.version("digits", 1).sha256).exists()
+    assert world.ledger.destruction.destroy_superseded() == []
+    assert world.ledger.models.path(world.ledger.versions.get("digits", 1).sha256).exists()
 
 
 def test_clocks_that_differ_a_little_hold_nothing_up(world: World):
     world.served()
     world.clock.go_on(days=30)
-    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.destruction.destroy_superseded() == []
     world.clock.go_on(minutes=-5)
-    world.ledger.append_event("ann", "looked")
+    world.ledger.trail.append("ann", "looked")
     world.clock.go_on(days=1, minutes=10)
-    assert len(world.ledger.destroy_superseded()) == 1
+    assert len(world.ledger.destruction.destroy_superseded()) == 1
 
 
 def test_a_worker_whose_clock_jumps_destroys_nothing_until_a_person_looks(
@@ -126,7 +128,7 @@ def test_a_worker_whose_clock_jumps_destroys_nothing_until_a_person_looks(
 ):
     """It has the machine's own clock to compare with: not even a day later."""
     world.served()
-    path = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
+    path = world.ledger.models.path(world.ledger.versions.get("digits", 1).sha256)
     worker = Worker(world.ledger, "first", tidy_seconds=0.0)
     assert worker.run(threading.Event(), once=True) == 0
     with caplog.at_level(logging.ERROR):
@@ -135,7 +137,7 @@ def test_a_worker_whose_clock_jumps_destroys_nothing_until_a_person_looks(
             worker.run(threading.Event(), once=True)
     assert "The clock went ahead by" in caplog.text
     assert path.exists()
-    assert world.ledger.events(kinds=["destruction announced"]) == []
+    assert world.ledger.trail.events(kinds=["destruction announced"]) == []
     for _ in range(2):
         Worker(world.ledger, "second").run(threading.Event(), once=True)
         world.clock.go_on(days=1)

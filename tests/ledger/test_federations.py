@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
-    federation = ledger.register_run("hospital", run, actor="ann", keep_days=7, preset="lasting")
+    federation = ledger.federations.register_run("hospital", run, actor="ann", keep_days=7, preset="lasting")
     assert (federation.kind, federation.method, federation.preset, federation.keep_days) == (
         "local", "fedaf", "lasting", 7,
     )  # fmt: skip
@@ -42,10 +42,10 @@ def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
     assert [client["client"] for client in clients] == [0, 1, 2]
     assert sum(sum(client["counts"]) for client in clients) == 90
     assert len(federation.description["classes"]) == 10
-    current = ledger.current_version("hospital")
+    current = ledger.versions.current("hospital")
     assert (current.number, current.kind, current.parent) == (1, "first", None)
-    assert digest(ledger.load_model(current.sha256)) == digest(Run(run).load_model())
-    assert ledger.check().intact
+    assert digest(ledger.models.load(current.sha256)) == digest(Run(run).load_model())
+    assert ledger.trail.check().intact
 
 
 def test_numbers_and_nothing_else(run: Path):
@@ -60,10 +60,10 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
     federation = config.build_federation(config.load_dataset())
     Run.create(tmp_path / "begun", config, federation.model.state_dict())
     with pytest.raises(InputError, match="is not finished"):
-        ledger.register_run("begun", tmp_path / "begun")
+        ledger.federations.register_run("begun", tmp_path / "begun")
     with pytest.raises(InputError, match="not a run folder"):
-        ledger.register_run("nothing", tmp_path)
-    assert ledger.federations() == []
+        ledger.federations.register_run("nothing", tmp_path)
+    assert ledger.federations.all() == []
 
 
 @pytest.mark.parametrize(
@@ -92,40 +92,40 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
 def test_what_cannot_be_registered(ledger: Ledger, change: dict[str, Any], complaint: str):
     values = {"name": "x", "kind": "local", "place": "/x", "description": DESCRIPTION, "model": WEIGHTS, **change}
     with pytest.raises(InputError, match=complaint):
-        ledger.register_federation(**values)
-    assert ledger.federations() == []
+        ledger.federations.register(**values)
+    assert ledger.federations.all() == []
 
 
 def test_a_name_is_taken_once(world: World):
     with pytest.raises(ConflictError, match="already"):
         world.register("digits")
-    assert len(world.ledger.versions("digits")) == 1
+    assert len(world.ledger.versions.of("digits")) == 1
     for name in ("nowhere", "no\0where"):
         with pytest.raises(MissingError, match="no such federation"):
-            world.ledger.federation(name)
+            world.ledger.federations.get(name)
         with pytest.raises(MissingError, match="no such federation"):
-            world.ledger.versions(name)
+            world.ledger.versions.of(name)
         with pytest.raises(MissingError, match="no such federation"):
-            world.ledger.change_federation(name, actor="oscar")
+            world.ledger.federations.change(name, actor="oscar")
 
 
 def test_a_change_is_for_what_comes_next_and_is_written_down(world: World):
-    changed = world.ledger.change_federation("digits", actor="oscar", method="retrain", accuracy_limit=5, place="/new")
+    changed = world.ledger.federations.change("digits", actor="oscar", method="retrain", accuracy_limit=5, place="/new")
     assert (changed.method, changed.preset, changed.accuracy_limit, changed.place) == (
         "retrain",
         "default",
         5.0,
         "/new",
     )
-    found = world.ledger.federation("digits")
+    found = world.ledger.federations.get("digits")
     assert found.to_json() == changed.to_json()
-    (event,) = world.ledger.events(kinds=["federation changed"])
+    (event,) = world.ledger.trail.events(kinds=["federation changed"])
     assert event.actor == "oscar"
     assert json.loads(event.body)["method"] == "retrain"
     with pytest.raises(InputError, match="Level 'magic' is unknown"):
-        world.ledger.change_federation("digits", actor="oscar", audit_level="magic")
+        world.ledger.federations.change("digits", actor="oscar", audit_level="magic")
     fewer = Description(("zero",), {0: (5,)})
-    world.ledger.change_federation("digits", actor="oscar", description=fewer)
+    world.ledger.federations.change("digits", actor="oscar", description=fewer)
     with pytest.raises(InputError, match="Class 1 does not exist"):
         world.ask()
 

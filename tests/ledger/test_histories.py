@@ -35,7 +35,7 @@ class History:
         self.ids: list[str] = []
         self.claims: list[Claim] = []
         self.done: Counter[str] = Counter()
-        self.name = len(world.ledger.requests(limit=500).requests)
+        self.name = len(world.ledger.requests.page(limit=500).requests)
 
     def do(self, step: str, which: int, number: int) -> None:
         with suppress(ConflictError, LeaseLostError, MissingError):
@@ -47,59 +47,59 @@ class History:
         if step == "ask":
             self.ids.append(self.world.ask(federation=FEDERATIONS[number % 2], subject=f"case-{self.name}-{which}").id)
         elif step == "claim":
-            claim = ledger.claim(f"worker-{number}")
+            claim = ledger.work.claim(f"worker-{number}")
             self.claims += [claim] if claim else []
         elif step == "wait":
             self.world.clock.go_on(minutes=10 ** (number + 1))
         elif step == "destroy":
-            ledger.destroy_superseded()
+            ledger.destruction.destroy_superseded()
         elif step == "rollback":
-            ledger.rollback(FEDERATIONS[number % 2], which, "broken", actor="oscar")
+            ledger.versions.roll_back(FEDERATIONS[number % 2], which, "broken", actor="oscar")
         elif step in ("audit", "finish", "bad", "fail", "give up"):
             if not self.claims:
                 return
             claim = self.claims[-1 - which % min(len(self.claims), 2)]
             if step == "audit":
-                ledger.start_audit(claim)
+                ledger.work.start_audit(claim)
             elif step == "fail":
-                ledger.fail(claim, "broken", retry=number > 0)
+                ledger.work.fail(claim, "broken", retry=number > 0)
             elif step == "give up":
-                ledger.give_back(claim)
+                ledger.work.give_back(claim)
             else:
-                done = ledger.finish(
+                done = ledger.versions.finish(
                     claim, self.world.result(claim, says="forgotten" if step == "finish" else "not forgotten")
                 )
                 assert (done.version is None) == (step == "bad")
         elif self.ids:
             id = self.ids[which % len(self.ids)]
             calls: dict[str, Any] = {
-                "accept": lambda: ledger.accept(id, actor="oscar"),
-                "queue": lambda: (ledger.accept(id, actor="oscar"), ledger.queue(id, actor="oscar")),
-                "refuse": lambda: ledger.refuse(id, "no", actor="oscar"),
-                "extend": lambda: ledger.extend(id, number, "hard", actor="oscar"),
-                "retry": lambda: ledger.retry(id, actor="oscar"),
-                "decide": lambda: ledger.decide(id, True, "fine", actor="oscar"),
-                "reject": lambda: ledger.decide(id, False, "no", actor="oscar"),
+                "accept": lambda: ledger.requests.accept(id, actor="oscar"),
+                "queue": lambda: (ledger.requests.accept(id, actor="oscar"), ledger.requests.queue(id, actor="oscar")),
+                "refuse": lambda: ledger.requests.refuse(id, "no", actor="oscar"),
+                "extend": lambda: ledger.requests.extend(id, number, "hard", actor="oscar"),
+                "retry": lambda: ledger.requests.retry(id, actor="oscar"),
+                "decide": lambda: ledger.versions.decide(id, True, "fine", actor="oscar"),
+                "reject": lambda: ledger.versions.decide(id, False, "no", actor="oscar"),
             }
             calls[step]()
 
     def check(self) -> None:
-        found = self.ledger.check()
+        found = self.ledger.trail.check()
         assert found.intact, found.problems
         for name in FEDERATIONS:
-            versions = self.ledger.versions(name)
+            versions = self.ledger.versions.of(name)
             assert [version.state == VersionState.CURRENT for version in versions] == [False] * (len(versions) - 1) + [
                 True
             ]
             forgotten = {version.number for version in versions if version.kind == "forgotten"}
-            for request in self.ledger.requests(federation=name, states=["done"], limit=500).requests:
+            for request in self.ledger.requests.page(federation=name, states=["done"], limit=500).requests:
                 assert request.version in forgotten
-                certificate = self.ledger.certificate_of(request.id)
+                certificate = self.ledger.versions.certificate_of(request.id)
                 assert certificate is not None
                 assert (certificate.version, certificate.withdrawn) == (request.version, None)
-            held = self.ledger.federation(name)
+            held = self.ledger.federations.get(name)
             if held.claim is None:
-                working = self.ledger.requests(federation=name, states=["forgetting", "auditing"]).requests
+                working = self.ledger.requests.page(federation=name, states=["forgetting", "auditing"]).requests
                 assert working == (), "nobody holds the federation, so nobody works"
 
 
@@ -113,12 +113,12 @@ def test_any_history_fits_together(world: World):
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(steps=STEPS)
     def fits_together(steps: list[tuple[str, int, int]]) -> None:
-        before = world.ledger.counts()
+        before = world.ledger.requests.counts()
         history = History(world)
         for step in steps:
             history.do(*step)
         history.check()
-        new = sum(world.ledger.counts().values()) - sum(before.values())
+        new = sum(world.ledger.requests.counts().values()) - sum(before.values())
         assert new == len(set(history.ids)), "none lost, none twice"
         done.update(history.done)
 

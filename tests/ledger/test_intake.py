@@ -24,16 +24,16 @@ TARGET = ErasureRequest.of_class(0, 1)
 def submit(world: World, **changes: Any) -> Any:
     values: dict[str, Any] = {"subject": "case-1", "ground": "objection", "asked_by": "ann"}
     target = changes.pop("target", TARGET)
-    return world.ledger.submit(changes.pop("federation", "digits"), target, **(values | changes))
+    return world.ledger.requests.submit(changes.pop("federation", "digits"), target, **(values | changes))
 
 
 def test_a_request_says_what_was_asked(world: World):
     request = submit(world).request
     assert request.erasure == TARGET
     assert (request.state, request.asked_by, request.client) == ("received", "ann", 0)
-    assert request.received == world.ledger.request(request.id).received
+    assert request.received == world.ledger.requests.get(request.id).received
     assert request.due == datetime(2026, 2, 28, 12, tzinfo=UTC).replace(microsecond=request.received.microsecond)
-    (event,) = world.ledger.events(request=request.id)
+    (event,) = world.ledger.trail.events(request=request.id)
     assert event.actor == "ann"
     assert json.loads(event.body)["target"] == {"client": 0, "kind": "class", "label": 1}
 
@@ -43,8 +43,8 @@ def test_the_same_request_twice_is_one(world: World):
     assert (first.created, again.created) == (True, False)
     assert again.request.id == first.request.id
     assert (again.request.asked_by, again.request.ground) == ("ann", "objection"), "as it was first asked"
-    assert len(world.ledger.events(request=first.request.id)) == 1
-    world.ledger.refuse(first.request.id, "no", actor="oscar")
+    assert len(world.ledger.trail.events(request=first.request.id)) == 1
+    world.ledger.requests.refuse(first.request.id, "no", actor="oscar")
     assert submit(world).request.state == "refused", "whatever became of it"
 
 
@@ -67,10 +67,10 @@ def test_another_request_is_another(world: World, other: dict[str, Any]):
 
 def test_a_feature_is_asked_for_and_kept(world: World):
     request = submit(world, target=ErasureRequest.of_feature(0, 5)).request
-    assert world.ledger.request(request.id).erasure == ErasureRequest.of_feature(0, 5)
+    assert world.ledger.requests.get(request.id).erasure == ErasureRequest.of_feature(0, 5)
     assert request.to_json()["target"] == {"client": 0, "kind": "feature", "feature": [5]}
     assert request.to_json()["describes"] == "column 5 of client 0"
-    assert json.loads(world.ledger.events(request=request.id)[0].body)["target"]["feature"] == [5]
+    assert json.loads(world.ledger.trail.events(request=request.id)[0].body)["target"]["feature"] == [5]
     assert not submit(world, target=ErasureRequest.of_feature(0, [5])).created
     with pytest.raises(InputError, match=r"^Column 6 does not exist; the table has columns 0 to 5\.$"):
         submit(world, target=ErasureRequest.of_feature(0, 6))
@@ -113,7 +113,7 @@ def test_what_the_federations_method_cannot_serve_is_refused_before_any_work(
     with pytest.raises(InputError) as refusal:
         submit(world, federation="other", target=target)
     assert str(refusal.value).startswith(sentence)
-    assert not world.ledger.requests().requests
+    assert not world.ledger.requests.page().requests
     assert submit(world, federation="other").created, "a class it can"
     assert submit(world, target=target).created, "another federation's can"
 
@@ -135,16 +135,18 @@ def test_at_the_same_moment_too(world: World):
         answers = list(pool.map(all_of_them, range(8)))
     assert len({tuple(id for id, _ in answer) for answer in answers}) == 1, "everybody got the same ids"
     assert sum(created for answer in answers for _, created in answer) == 10
-    assert world.ledger.counts()["received"] == 10
-    assert len(world.ledger.events(kinds=["received"], limit=100)) == 10
-    assert world.ledger.check().intact
+    assert world.ledger.requests.counts()["received"] == 10
+    assert len(world.ledger.trail.events(kinds=["received"], limit=100)) == 10
+    assert world.ledger.trail.check().intact
 
 
 def _submit_in_a_process(home: Path, url: str, ready: Any, answers: Any) -> None:
     with Ledger.open(home, url, clock=Ticking()) as ledger:
         ready.wait()
         for number in range(20):
-            done = ledger.submit("digits", TARGET, subject=f"case-{number}", ground="objection", asked_by="ann")
+            done = ledger.requests.submit(
+                "digits", TARGET, subject=f"case-{number}", ground="objection", asked_by="ann"
+            )
             answers.put((number, done.request.id, done.created))
 
 
@@ -163,7 +165,7 @@ def test_from_several_processes_too(world: World):
         assert process.exitcode == 0
     assert len({(number, id) for number, id, _ in found}) == 20
     assert sum(created for *_, created in found) == 20
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 @pytest.mark.parametrize(
@@ -185,10 +187,10 @@ def test_from_several_processes_too(world: World):
     ],
 )
 def test_what_cannot_be_served_is_refused_before_it_is_a_request(world: World, change: dict[str, Any], complaint: str):
-    before = world.ledger.head()
+    before = world.ledger.trail.head()
     with pytest.raises(InputError, match=complaint):
         submit(world, **change)
-    assert world.ledger.head() == before
+    assert world.ledger.trail.head() == before
 
 
 def test_every_ground_and_kind(world: World):
@@ -200,11 +202,11 @@ def test_every_ground_and_kind(world: World):
 
 def test_accepted_queued_refused(world: World):
     request = world.ask()
-    assert world.ledger.accept(request.id, actor="oscar").state == "accepted"
-    assert world.ledger.queue(request.id, actor="oscar").state == "queued"
-    refused = world.ledger.refuse(request.id, "  not\nours ", actor="oscar")
+    assert world.ledger.requests.accept(request.id, actor="oscar").state == "accepted"
+    assert world.ledger.requests.queue(request.id, actor="oscar").state == "queued"
+    refused = world.ledger.requests.refuse(request.id, "  not\nours ", actor="oscar")
     assert (refused.state, refused.reason) == ("refused", "not ours")
-    events = world.ledger.events(request=request.id, after=0)
+    events = world.ledger.trail.events(request=request.id, after=0)
     assert [(event.kind, event.actor) for event in events][1:] == [
         ("accepted", "oscar"), ("queued", "oscar"), ("refused", "oscar"),
     ]  # fmt: skip
@@ -214,49 +216,49 @@ def test_accepted_queued_refused(world: World):
 @pytest.mark.parametrize(
     ("do", "state"),
     [
-        (lambda w, id: w.ledger.accept(id, actor="oscar"), "refused"),
-        (lambda w, id: w.ledger.queue(id, actor="oscar"), "received"),
-        (lambda w, id: w.ledger.queue(id, actor="oscar"), "failed"),
-        (lambda w, id: w.ledger.retry(id, actor="oscar"), "accepted"),
-        (lambda w, id: w.ledger.refuse(id, "no", actor="oscar"), "done"),
-        (lambda w, id: w.ledger.refuse(id, "no", actor="oscar"), "forgetting"),
-        (lambda w, id: w.ledger.extend(id, 1, "no", actor="oscar"), "done"),
-        (lambda w, id: w.ledger.extend(id, 1, "no", actor="oscar"), "refused"),
-        (lambda w, id: w.ledger.decide(id, True, "no", actor="oscar"), "queued"),
+        (lambda w, id: w.ledger.requests.accept(id, actor="oscar"), "refused"),
+        (lambda w, id: w.ledger.requests.queue(id, actor="oscar"), "received"),
+        (lambda w, id: w.ledger.requests.queue(id, actor="oscar"), "failed"),
+        (lambda w, id: w.ledger.requests.retry(id, actor="oscar"), "accepted"),
+        (lambda w, id: w.ledger.requests.refuse(id, "no", actor="oscar"), "done"),
+        (lambda w, id: w.ledger.requests.refuse(id, "no", actor="oscar"), "forgetting"),
+        (lambda w, id: w.ledger.requests.extend(id, 1, "no", actor="oscar"), "done"),
+        (lambda w, id: w.ledger.requests.extend(id, 1, "no", actor="oscar"), "refused"),
+        (lambda w, id: w.ledger.versions.decide(id, True, "no", actor="oscar"), "queued"),
     ],
 )
 def test_what_the_state_does_not_allow(world: World, do: Any, state: str):
     request = brought_to(world, state)
-    before = world.ledger.head()
+    before = world.ledger.trail.head()
     with pytest.raises(ConflictError, match=r"it cannot become|nothing left to extend|does not wait for a decision"):
         do(world, request.id)
-    assert world.ledger.head() == before
-    assert world.ledger.request(request.id).state == state
+    assert world.ledger.trail.head() == before
+    assert world.ledger.requests.get(request.id).state == state
 
 
 def brought_to(world: World, state: str) -> Any:
     request = world.ask()
     if state == "refused":
-        return world.ledger.refuse(request.id, "no", actor="oscar")
+        return world.ledger.requests.refuse(request.id, "no", actor="oscar")
     if state != "received":
-        world.ledger.accept(request.id, actor="oscar")
+        world.ledger.requests.accept(request.id, actor="oscar")
     if state in ("queued", "forgetting", "failed", "done"):
-        world.ledger.queue(request.id, actor="oscar")
+        world.ledger.requests.queue(request.id, actor="oscar")
     if state == "done":
         world.serve()
     if state in ("forgetting", "failed"):
         claim = world.claim()
         if state == "failed":
-            world.ledger.fail(claim, "broken", retry=False)
-    return world.ledger.request(request.id)
+            world.ledger.work.fail(claim, "broken", retry=False)
+    return world.ledger.requests.get(request.id)
 
 
 @pytest.mark.parametrize("reason", ["", "  \n ", "x" * 1001, "a\0b", "\x1b[31mred"])
 def test_a_reason_is_a_sentence(world: World, reason: str):
     request = world.ask()
     for refused in (
-        lambda: world.ledger.refuse(request.id, reason, actor="oscar"),
-        lambda: world.ledger.extend(request.id, 1, reason, actor="oscar"),
+        lambda: world.ledger.requests.refuse(request.id, reason, actor="oscar"),
+        lambda: world.ledger.requests.extend(request.id, 1, reason, actor="oscar"),
     ):
         with pytest.raises(InputError, match="reason"):
             refused()
@@ -265,11 +267,11 @@ def test_a_reason_is_a_sentence(world: World, reason: str):
 @pytest.mark.parametrize("id", ["", "x", "0" * 32, "A" * 32, "0" * 31, "0" * 33, "\0" * 32, "1' OR '1'='1"])
 def test_a_request_that_is_not_there(world: World, id: str):
     for look in (
-        lambda: world.ledger.request(id),
-        lambda: world.ledger.accept(id, actor="oscar"),
-        lambda: world.ledger.evidence_of(id),
-        lambda: world.ledger.decide(id, True, "x", actor="oscar"),
-        lambda: world.ledger.find_request(id),
+        lambda: world.ledger.requests.get(id),
+        lambda: world.ledger.requests.accept(id, actor="oscar"),
+        lambda: world.ledger.requests.evidence_of(id),
+        lambda: world.ledger.versions.decide(id, True, "x", actor="oscar"),
+        lambda: world.ledger.requests.find(id),
     ):
         with pytest.raises(MissingError, match=r"no request|named by its id"):
             look()
@@ -277,7 +279,7 @@ def test_a_request_that_is_not_there(world: World, id: str):
 
 def test_found_by_the_beginning_of_its_id(world: World):
     request = world.ask()
-    assert world.ledger.find_request(request.id[:6]).id == request.id
+    assert world.ledger.requests.find(request.id[:6]).id == request.id
 
 
 # Deadlines
@@ -288,26 +290,28 @@ def test_a_deadline_moves_by_two_months_at_most_counted_from_the_beginning(world
     request = world.ask()
     days = [request.due]
     for _ in range(2):
-        days.append(world.ledger.extend(request.id, 1, "three sites", actor="oscar").due)
+        days.append(world.ledger.requests.extend(request.id, 1, "three sites", actor="oscar").due)
     assert [day.date().isoformat() for day in days] == ["2026-02-28", "2026-03-31", "2026-04-30"]
     with pytest.raises(ConflictError, match="0 more months"):
-        world.ledger.extend(request.id, 1, "three sites", actor="oscar")
-    found = world.ledger.request(request.id)
+        world.ledger.requests.extend(request.id, 1, "three sites", actor="oscar")
+    found = world.ledger.requests.get(request.id)
     assert (found.extended, found.extension_reason) == (2, "three sites")
-    assert [json.loads(e.body)["months"] for e in world.ledger.events(request=request.id, kinds=["extended"])] == [2, 1]
+    assert [
+        json.loads(e.body)["months"] for e in world.ledger.trail.events(request=request.id, kinds=["extended"])
+    ] == [2, 1]
 
 
 @pytest.mark.parametrize("months", [0, -1, 3])
 def test_by_so_many_months_it_does_not_move(world: World, months: int):
     with pytest.raises(ConflictError, match="2 more months at most"):
-        world.ledger.extend(world.ask().id, months, "x", actor="oscar")
+        world.ledger.requests.extend(world.ask().id, months, "x", actor="oscar")
 
 
 def test_once_it_has_passed_it_does_not_move(world: World):
     request = world.ask()
     world.clock.go_on(days=29)
     with pytest.raises(ConflictError, match="has passed"):
-        world.ledger.extend(request.id, 1, "x", actor="oscar")
+        world.ledger.requests.extend(request.id, 1, "x", actor="oscar")
 
 
 # Lists
@@ -317,7 +321,7 @@ def test_pages_by_date_received(world: World):
     ids = [world.ask().id for _ in range(7)]
     seen, cursor = [], None
     for size in (3, 3, 1):
-        page = world.ledger.requests(limit=3, after=cursor)
+        page = world.ledger.requests.page(limit=3, after=cursor)
         assert len(page.requests) == size
         seen += [request.id for request in page.requests]
         cursor = page.next
@@ -326,12 +330,12 @@ def test_pages_by_date_received(world: World):
 
 
 def test_pages_by_due_date_with_many_at_the_same_moment(world: World):
-    world.clock = world.ledger.clock = lambda: datetime(2026, 1, 1, tzinfo=UTC)  # type: ignore[assignment]
+    world.ledger = Ledger(world.ledger.home, world.ledger.database, lambda: datetime(2026, 1, 1, tzinfo=UTC))
     ids = {world.ask().id for _ in range(9)}
     seen: list[str] = []
     cursor = None
     while True:
-        page = world.ledger.requests(order="due", limit=2, after=cursor)
+        page = world.ledger.requests.page(order="due", limit=2, after=cursor)
         seen += [request.id for request in page.requests]
         cursor = page.next
         if cursor is None:
@@ -344,9 +348,9 @@ def test_what_is_due_first_comes_first(world: World):
     early = world.ask()
     world.clock.go_on(days=3)
     late = world.ask()
-    world.ledger.extend(early.id, 1, "x", actor="oscar")
-    assert [r.id for r in world.ledger.requests(order="due").requests] == [late.id, early.id]
-    soon = world.ledger.requests(due_before=datetime(2026, 3, 5, tzinfo=UTC)).requests
+    world.ledger.requests.extend(early.id, 1, "x", actor="oscar")
+    assert [r.id for r in world.ledger.requests.page(order="due").requests] == [late.id, early.id]
+    soon = world.ledger.requests.page(due_before=datetime(2026, 3, 5, tzinfo=UTC)).requests
     assert [r.id for r in soon] == [late.id]
 
 
@@ -358,7 +362,7 @@ def test_filters(world: World):
     ledger = world.ledger
 
     def found(**how: Any) -> set[str]:
-        return {request.id for request in ledger.requests(**how).requests}
+        return {request.id for request in ledger.requests.page(**how).requests}
 
     assert found(federation="other") == {other.id}
     assert found(asked_by="oscar") == {theirs.id}
@@ -367,8 +371,8 @@ def test_filters(world: World):
     assert found(states=sorted(OPEN)) == {mine.id, other.id, theirs.id}
     assert found(states=[]) == set()
     assert found(federation="no\0ne", asked_by="\ud800") == set()
-    assert ledger.counts(asked_by="oscar")["received"] == 1
-    assert ledger.counts() == {**dict.fromkeys(RequestState, 0), "received": 3, "done": 1}
+    assert ledger.requests.counts(asked_by="oscar")["received"] == 1
+    assert ledger.requests.counts() == {**dict.fromkeys(RequestState, 0), "received": 3, "done": 1}
 
 
 @pytest.mark.parametrize(
@@ -378,7 +382,7 @@ def test_filters(world: World):
 )  # fmt: skip
 def test_a_list_that_cannot_be(world: World, wrong: dict[str, Any]):
     with pytest.raises(InputError, match=r"1 to 500|'lost' is unknown|no cursor|no request"):
-        world.ledger.requests(**wrong)
+        world.ledger.requests.page(**wrong)
 
 
 def test_a_description_goes_there_and_back():

@@ -31,7 +31,7 @@ def test_from_submission_to_certificate(fedforget: Command, tmp_path: Path):
     assert "state: done" in shown
     assert "done  by worker/first" in shown
     said = fedforget("verify", papers["certificate"], "--evidence", papers["evidence"], "--model",
-                     ledger.model_path(ledger.current_version("digits").sha256))  # fmt: skip
+                     ledger.models.path(ledger.versions.current("digits").sha256))  # fmt: skip
     assert "The signature is genuine" in said
     assert "The evidence is the one that was signed" in said
     assert "The model is the one that was published" in said
@@ -41,11 +41,11 @@ def test_from_submission_to_certificate(fedforget: Command, tmp_path: Path):
 
 def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ledger = fedforget.world.ledger
-    certificate = ledger.certificate_of(fedforget.world.served().id)
+    certificate = ledger.versions.certificate_of(fedforget.world.served().id)
     assert certificate is not None
     file = tmp_path / "certificate.json"
     file.write_text(certificate.content)
-    (key,) = ledger.key_folder.glob("*.public.pem")
+    (key,) = ledger.keys.folder.glob("*.public.pem")
     said = fedforget.json("verify", file)
     assert (said["verified"], said["checked"]) == (True, {"evidence": False, "model": False})
     assert "Not compared with files: name them with --evidence and --model." in fedforget("verify", file)
@@ -53,8 +53,8 @@ def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypa
     assert "name it with --key" in fedforget.refused("verify", file)
     assert fedforget.json("verify", file, "--key", key)["verified"]
     other = Ledger.open(tmp_path / "other", f"sqlite:///{tmp_path / 'other.sqlite'}")
-    other.make_key()
-    assert "none of yours" in fedforget.refused("verify", file, "--key", other.key_folder)
+    other.keys.make()
+    assert "none of yours" in fedforget.refused("verify", file, "--key", other.keys.folder)
     other.close()
     (tmp_path / "wrong").write_text("x")
     assert "is not the model" in fedforget.refused("verify", file, "--key", key, "--model", tmp_path / "wrong")
@@ -112,11 +112,11 @@ def test_refuse_and_retry(fedforget: Command):
     world = fedforget.world
     refused = world.ask()
     assert "is refused" in fedforget("request", "refuse", refused.id, "--reason", "Not ours.")
-    assert world.ledger.request(refused.id).reason == "Not ours."
+    assert world.ledger.requests.get(refused.id).reason == "Not ours."
     failed = world.queued()
-    world.ledger.fail(world.claim(), "broken", retry=False)
+    world.ledger.work.fail(world.claim(), "broken", retry=False)
     assert fedforget.json("request", "retry", failed.id)["state"] == "queued"
-    assert world.ledger.events(request=failed.id, limit=1)[0].actor == f"{OS_USER} as oscar"
+    assert world.ledger.trail.events(request=failed.id, limit=1)[0].actor == f"{OS_USER} as oscar"
 
 
 def test_a_list_shows_what_is_late(fedforget: Command):
@@ -163,7 +163,7 @@ def test_accounts(fedforget: Command):
     assert "carl  auditor" in fedforget("account", "list")
     link = fedforget.json("account", "link", "carl", "--console", "https://erase.example.org/")["link"]
     assert link.startswith("https://erase.example.org/link/")
-    person = fedforget.world.ledger.redeem_link(link.rpartition("/")[2])
+    person = fedforget.world.ledger.accounts.redeem_link(link.rpartition("/")[2])
     assert person is None, "the clock of this test is a thousand years ahead"
     assert "is officer, and may not keep accounts" in fedforget.refused("account", "disable", "carl")
     fedforget("account", "add", "ada", "--role", "admin")

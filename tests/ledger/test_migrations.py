@@ -125,29 +125,29 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
         Ledger.open(home, other_url)
     assert migrate(home, other_url) == (revision, "0004")
     with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
-        pin = Pin(world.ledger.head().ledger, len(events), events[-1]["hash"])
-        assert ledger.check(pin).problems == (), "the chain, the rows and the rules"
-        found = ledger.events(after=len(events))
+        pin = Pin(world.ledger.trail.head().ledger, len(events), events[-1]["hash"])
+        assert ledger.trail.check(pin).problems == (), "the chain, the rows and the rules"
+        found = ledger.trail.events(after=len(events))
         assert [(event.kind, event.actor) for event in found] == [
             ("account found", "system"), ("account found", "system"), ("federation found", "system"),
         ]  # fmt: skip
         assert all("what was changed in it before is not known" in event.body for event in found)
-        assert ledger.request(done.id).to_json() == done.to_json()
-        certificate = ledger.certificate_of(done.id)
+        assert ledger.requests.get(done.id).to_json() == done.to_json()
+        certificate = ledger.versions.certificate_of(done.id)
         assert certificate is not None
         assert certificate.withdrawn is None
         with ledger.database.reading() as session:
             rules = triggers.installed(session.connection())
         assert rules == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
-        assert [version.guard for version in ledger.versions("digits")] == [None, None]
+        assert [version.guard for version in ledger.versions.of("digits")] == [None, None]
         again = World.__new__(World)
         again.ledger, again.clock = ledger, world.clock
         guard = again.guard()
         assert [request.id for request in again.serve(guard=guard).requests] == [waiting.id], "and it works on"
-        assert ledger.current_version("digits").guard == guard
-        ledger.rollback("digits", 2, "broken", actor="oscar")
-        assert ledger.current_version("digits").guard is None
-        assert ledger.check().intact
+        assert ledger.versions.current("digits").guard == guard
+        ledger.versions.roll_back("digits", 2, "broken", actor="oscar")
+        assert ledger.versions.current("digits").guard is None
+        assert ledger.trail.check().intact
     assert migrate(home, other_url) == ("0004", "0004"), "a second time changes nothing"
 
 
@@ -166,9 +166,9 @@ def test_what_was_changed_in_an_older_ledger_is_named_where_its_events_say_it(wo
         "The federation 'digits' was found with another keep_days than its events said.",
     )
     with Ledger.open(world.ledger.home, other_url, clock=world.clock) as ledger:
-        assert ledger.check().problems == before
+        assert ledger.trail.check().problems == before
         change(ledger, "UPDATE accounts SET password = 'y' WHERE name = 'ann'")
-        assert ledger.check().problems == (*before, "The account 'ann' has another password than its events say.")
+        assert ledger.trail.check().problems == (*before, "The account 'ann' has another password than its events say.")
 
 
 def test_a_result_that_an_officer_held_before_there_were_guards_can_be_published(world: World, other_url: str):
@@ -183,10 +183,10 @@ def test_a_result_that_an_officer_held_before_there_were_guards_can_be_published
     assert "guard" not in held
     migrate(world.ledger.home, other_url)
     with Ledger.open(world.ledger.home, other_url, clock=world.clock) as ledger:
-        version = ledger.decide(request.id, True, "It is fine.", actor="oscar").version
+        version = ledger.versions.decide(request.id, True, "It is fine.", actor="oscar").version
         assert version is not None
         assert (version.number, version.guard) == (2, None)
-        assert ledger.check().intact
+        assert ledger.trail.check().intact
 
 
 def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypatch: pytest.MonkeyPatch):
@@ -226,7 +226,7 @@ def test_where_there_is_none_there_is_nothing_to_migrate(tmp_path: Path):
 def _open(home: Path, url: str, ready: Any, answers: Any) -> None:
     ready.wait()
     with Ledger.open(home, url) as ledger:
-        answers.put(ledger.head().ledger)
+        answers.put(ledger.trail.head().ledger)
 
 
 @pytest.mark.real
@@ -243,8 +243,8 @@ def test_made_once_also_by_many_at_once(url: str, tmp_path: Path):
         assert process.exitcode == 0
     assert len(names) == 1
     with Ledger.open(*where) as ledger:
-        assert ledger.check().intact
-        assert ledger.head().number == 1
+        assert ledger.trail.check().intact
+        assert ledger.trail.head().number == 1
 
 
 @pytest.mark.parametrize(

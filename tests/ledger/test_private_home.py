@@ -47,7 +47,7 @@ def test_an_older_home_is_closed_and_it_is_said_once(world: World, caplog: pytes
     assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == [
         f"Others could read {home}; it and what the ledger keeps in it are their owner's alone now."
     ]
-    assert ledger.check().intact
+    assert ledger.trail.check().intact
 
 
 def test_every_new_file_is_its_owner_s_alone(ledger: Ledger):
@@ -67,7 +67,7 @@ def test_a_database_elsewhere_is_closed_too(tmp_path: Path):
         assert mode(file) == 0o600
     file.chmod(0o644)
     with Ledger.open(tmp_path / "home", f"sqlite:///{file}") as ledger:
-        ledger.append_event("ann", "looked")
+        ledger.trail.append("ann", "looked")
         assert {mode(path) for path in file.parent.iterdir()} == {0o600}
     assert mode(file.parent) == 0o755, "not ours"
 

@@ -21,15 +21,15 @@ def peopled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Somebody with a password, somebody of a provider, tokens, and changes of all of them."""
     quick_passwords(monkeypatch)
     ledger = world.ledger
-    ledger.add_account("eve", "admin", password=PASSWORD, identity="https://login.example 42")
-    ledger.add_account("carl", "auditor")
-    ledger.change_account("carl", role="officer", actor="eve")
-    ledger.change_account("carl", disabled=True, actor="eve")
-    _, token = ledger.make_token("eve", "cron", actor="eve")
-    ledger.make_token("eve", "other", actor="eve", lasting=None)
-    ledger.revoke_token(token.id, actor="eve")
-    ledger.change_federation("digits", actor="eve", accuracy_limit=5, settings={"held": 0.25}, place="/new")
-    assert ledger.check().problems == ()
+    ledger.accounts.add("eve", "admin", password=PASSWORD, identity="https://login.example 42")
+    ledger.accounts.add("carl", "auditor")
+    ledger.accounts.change("carl", role="officer", actor="eve")
+    ledger.accounts.change("carl", disabled=True, actor="eve")
+    _, token = ledger.accounts.make_token("eve", "cron", actor="eve")
+    ledger.accounts.make_token("eve", "other", actor="eve", lasting=None)
+    ledger.accounts.revoke_token(token.id, actor="eve")
+    ledger.federations.change("digits", actor="eve", accuracy_limit=5, settings={"held": 0.25}, place="/new")
+    assert ledger.trail.check().problems == ()
     return world
 
 
@@ -58,19 +58,19 @@ CHANGES = [
 @pytest.mark.parametrize(("statement", "complaint"), CHANGES, ids=[statement for statement, _ in CHANGES])
 def test_a_row_that_was_changed_beside_the_trail_is_named(peopled: World, statement: str, complaint: str):
     change(peopled.ledger, statement)
-    found = peopled.ledger.check()
+    found = peopled.ledger.trail.check()
     assert any(complaint in problem for problem in found.problems), found.problems
 
 
 def test_a_lease_is_no_change(peopled: World):
     peopled.queued()
     peopled.claim()
-    assert peopled.ledger.check().intact
+    assert peopled.ledger.trail.check().intact
 
 
 def test_nothing_secret_is_in_the_trail(peopled: World):
-    secret, token = peopled.ledger.make_token("eve", "third", actor="eve")
-    told = "".join(event.body for event in peopled.ledger.events(after=0, limit=500))
+    secret, token = peopled.ledger.accounts.make_token("eve", "third", actor="eve")
+    told = "".join(event.body for event in peopled.ledger.trail.events(after=0, limit=500))
     for hidden in (secret, token.hash, PASSWORD, "$argon2", "login.example"):
         assert hidden not in told
 
@@ -144,25 +144,25 @@ SETTINGS = '[limits]\nsign_ins_per_minute = 5\n[oidc]\nissuer = "https://login.e
 
 def test_the_console_s_settings_are_noted_when_it_begins_and_what_differs_is_named(world: World):
     ledger, file = world.ledger, world.ledger.home / "console.toml"
-    ledger.note_settings()
-    assert ledger.events(kinds=["console settings"]) == [], "there are none"
+    ledger.trail.note_settings()
+    assert ledger.trail.events(kinds=["console settings"]) == [], "there are none"
     file.write_text(SETTINGS)
-    assert ledger.check().problems == (
+    assert ledger.trail.check().problems == (
         "console.toml is there, but no event speaks of it; a console notes it when it begins.",
     )
-    ledger.note_settings()
-    ledger.note_settings()
-    (event,) = ledger.events(kinds=["console settings"])
+    ledger.trail.note_settings()
+    ledger.trail.note_settings()
+    (event,) = ledger.trail.events(kinds=["console settings"])
     assert json.loads(event.body)["settings"]["limits.sign_ins_per_minute"] == 5
-    assert ledger.check().intact
+    assert ledger.trail.check().intact
     file.write_text(SETTINGS.replace("login.example", "evil.example"))
-    assert ledger.check().problems == ("console.toml has another oidc.issuer than its last event says.",)
+    assert ledger.trail.check().problems == ("console.toml has another oidc.issuer than its last event says.",)
     file.write_text("[")
-    assert "cannot be read" in ledger.check().problems[0]
+    assert "cannot be read" in ledger.trail.check().problems[0]
     file.unlink()
-    assert ledger.check().problems == ("console.toml was noted, but is not there.",)
-    ledger.note_settings()
-    assert ledger.check().intact, "a console began without it"
+    assert ledger.trail.check().problems == ("console.toml was noted, but is not there.",)
+    ledger.trail.note_settings()
+    assert ledger.trail.check().intact, "a console began without it"
 
 
 def test_the_console_s_settings_come_back_with_a_backup(world: World, tmp_path: Path):
@@ -171,7 +171,7 @@ def test_the_console_s_settings_come_back_with_a_backup(world: World, tmp_path: 
     backup(world.ledger, tmp_path / "b")
     with restore(tmp_path / "b", tmp_path / "new", clock=world.clock) as again:
         assert (again.home / "console.toml").read_text() == SETTINGS
-        assert again.check().intact
+        assert again.trail.check().intact
     archive = edited(tmp_path / "b", replacing("console.toml", b"= 5", b"= 500"))
     with pytest.raises(TamperedError, match=r"has another limits.sign_ins_per_minute"):
         restore(archive, tmp_path / "other", clock=world.clock)
@@ -180,16 +180,18 @@ def test_the_console_s_settings_come_back_with_a_backup(world: World, tmp_path: 
 def test_a_result_that_waits_for_an_officer_is_the_one_that_was_held(world: World):
     world.queued()
     world.serve(fell=9.0)
-    assert world.ledger.check().intact
-    change(world.ledger, "UPDATE candidates SET sha256 = :sha256", sha256=world.ledger.current_version("digits").sha256)
-    assert any("that waits for an officer" in problem for problem in world.ledger.check().problems)
+    assert world.ledger.trail.check().intact
+    change(
+        world.ledger, "UPDATE candidates SET sha256 = :sha256", sha256=world.ledger.versions.current("digits").sha256
+    )
+    assert any("that waits for an officer" in problem for problem in world.ledger.trail.check().problems)
 
 
 def test_who_asked_is_held_too(world: World):
     world.ask()
     change(world.ledger, "UPDATE requests SET asked_by = 'oscar'")
-    assert any("is not the one that its events speak of" in problem for problem in world.ledger.check().problems)
+    assert any("is not the one that its events speak of" in problem for problem in world.ledger.trail.check().problems)
 
 
 def test_a_new_ledger_has_nothing_to_record(ledger: Ledger):
-    assert [event.kind for event in ledger.events()] == ["ledger made"]
+    assert [event.kind for event in ledger.trail.events()] == ["ledger made"]

@@ -33,7 +33,7 @@ def say(world: World, statement: str, **values: Any) -> None:
 
 
 def state_of(world: World, id: str) -> str:
-    return world.ledger.request(id).state
+    return world.ledger.requests.get(id).state
 
 
 MOVE = "UPDATE requests SET state = :state, reason = 'x', version = :version WHERE id = :id"
@@ -109,8 +109,8 @@ SUPERSEDED = "UPDATE versions SET state = 'superseded' WHERE state = 'current'"
 def broken(rule: str, world: World) -> list[tuple[str, dict[str, Any]]]:
     """Statements that break a rule; the ledger has one request that is done."""
     request = world.served()
-    head = world.ledger.head()
-    world.ledger.rotate_key()
+    head = world.ledger.trail.head()
+    world.ledger.keys.rotate()
     table = next(r.table for r in triggers.RULES if r.name == rule)
     texts = {
         "request_stays": ("fingerprint", "subject", "target", "ground", "received"),
@@ -169,18 +169,18 @@ def test_every_rule(world: World, rule: str):
     statements = broken(rule, world)
     if rule in ("remains_stay", "remains_kept"):
         say(world, "INSERT INTO remains (federation, version, path, kind, sha256) VALUES ('digits', 1, 'a', 'b', 'c')")
-    before = world.ledger.check().problems
+    before = world.ledger.trail.check().problems
     for statement, values in statements:
         with pytest.raises(IntegrityError, match=message):
             say(world, statement, **values)
-    assert world.ledger.check().problems == before == ()
+    assert world.ledger.trail.check().problems == before == ()
 
 
 def test_a_new_event_is_the_head(world: World):
     """Nobody has to move the head, and nobody can move it elsewhere."""
-    head = world.ledger.head()
+    head = world.ledger.trail.head()
     say(world, NEW_EVENT, number=head.number + 1, previous=head.hash)
-    assert (world.ledger.head().number, world.ledger.head().hash) == (head.number + 1, "x")
+    assert (world.ledger.trail.head().number, world.ledger.trail.head().hash) == (head.number + 1, "x")
 
 
 def test_no_table_is_emptied_at_once(world: World):
@@ -195,7 +195,7 @@ def test_no_table_is_emptied_at_once(world: World):
 def test_a_rule_that_is_gone_is_missed(world: World, rule: str):
     table = "requests" if "request" in rule else "events"
     say(world, f"DROP TRIGGER {rule}" + ("" if world.ledger.database.is_sqlite else f" ON {table}"))
-    assert world.ledger.check().problems == (f"The rule '{rule}' is missing from the database.",)
+    assert world.ledger.trail.check().problems == (f"The rule '{rule}' is missing from the database.",)
 
 
 def test_a_rule_that_was_changed_is_missed(world: World):
@@ -208,14 +208,14 @@ def test_a_rule_that_was_changed_is_missed(world: World):
         )
     with stranger(world.ledger) as connection:
         connection.execute(text(change))
-    assert "rule_event_stays" in world.ledger.check().problems[0]
+    assert "rule_event_stays" in world.ledger.trail.check().problems[0]
 
 
 def test_a_rule_that_is_switched_off_is_missed(world: World):
     if world.ledger.database.is_sqlite:
         pytest.skip("SQLite cannot switch a trigger off")
     say(world, "ALTER TABLE events DISABLE TRIGGER rule_event_stays")
-    assert "rule_event_stays" in world.ledger.check().problems[0]
+    assert "rule_event_stays" in world.ledger.trail.check().problems[0]
 
 
 def test_insert_or_replace_is_no_way_round(world: World):

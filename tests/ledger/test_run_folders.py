@@ -44,14 +44,14 @@ def refuse(ledger: Ledger, run: Path, complaint: str) -> None:
     flower = run.parent / "federation.toml"
     flower.write_text('connection = "x"\nrun = "run"\n[[clients]]\nsamples = 20\n[[clients]]\nsamples = 20\n')
     for register in (
-        lambda: ledger.register_run("x", run),
+        lambda: ledger.federations.register_run("x", run),
         lambda: register_flower(ledger, "x", flower, actor="ann", method="fedaf-c"),
     ):
         with pytest.raises(InputError, match=complaint) as caught:
             register()
         assert "\n" not in str(caught.value)
-    assert ledger.federations() == []
-    assert not ledger.models.exists(), "nothing was stored"
+    assert ledger.federations.all() == []
+    assert not ledger.models.folder.exists(), "nothing was stored"
 
 
 def say(run: Path, **anew: Any) -> None:
@@ -96,10 +96,10 @@ def test_a_model_that_is_not_one_of_its_network(ledger: Ledger, run: Path, what:
     change(state)
     put(run, model_bytes(state))
     with pytest.raises(InputError, match=complaint) as caught:
-        ledger.register_run("x", run)
+        ledger.federations.register_run("x", run)
     assert "\n" not in str(caught.value)
-    assert ledger.federations() == []
-    assert not ledger.models.exists()
+    assert ledger.federations.all() == []
+    assert not ledger.models.folder.exists()
 
 
 HEADER = json.dumps({"w": {"dtype": "F9", "shape": [1], "data_offsets": [0, 4]}}).encode()
@@ -174,5 +174,5 @@ def test_a_guard_that_holds_no_numbers(ledger: Ledger, run: Path):
 
 
 def test_what_is_as_it_was_trained_is_registered(ledger: Ledger, run: Path):
-    assert ledger.register_run("x", run).name == "x"
-    assert ledger.check().intact
+    assert ledger.federations.register_run("x", run).name == "x"
+    assert ledger.trail.check().intact

@@ -16,61 +16,71 @@ from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import conclude
 from fedforget.errors import InputError
 from fedforget.ledger.clock import to_text
+from fedforget.ledger.core import Core
 from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.intake import Requests
 from fedforget.ledger.results import Result
 from fedforget.ledger.versions import Versions
+from fedforget.ledger.work import Work
 
 
 def test_a_version_says_where_it_comes_from(world: World):
     request = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     result = world.result(claim, fell=0.5, cost={"seconds": 2.5})
-    done = world.ledger.finish(claim, result)
+    done = world.ledger.versions.finish(claim, result)
     assert done.version is not None
-    first, second = world.ledger.versions("digits")
-    assert second.to_json() == done.version.to_json() == world.ledger.current_version("digits").to_json()
+    first, second = world.ledger.versions.of("digits")
+    assert second.to_json() == done.version.to_json() == world.ledger.versions.current("digits").to_json()
     assert (first.state, second.state, second.parent, second.kind) == ("superseded", "current", 1, "forgotten")
     assert (second.sha256, second.method, second.settings, second.cost) == (
         result.model, "fedaf", {"epochs": 1}, {"seconds": 2.5},
     )  # fmt: skip
     assert (second.verdict, second.accuracy_before, second.accuracy_after) == ("forgotten", 90.0, 89.5)
-    found = world.ledger.request(request.id)
+    found = world.ledger.requests.get(request.id)
     assert (found.state, found.version) == ("done", 2)
-    assert world.ledger.evidence_of(request.id) == result.evidence.read_text()
-    assert world.ledger.report_of(request.id) is None
-    assert torch.equal(world.ledger.load_model(second.sha256)["w"], world.ledger.load_model(result.model)["w"])
+    assert world.ledger.requests.evidence_of(request.id) == result.evidence.read_text()
+    assert world.ledger.requests.report_of(request.id) is None
+    assert torch.equal(world.ledger.models.load(second.sha256)["w"], world.ledger.models.load(result.model)["w"])
 
 
 def test_a_report_is_kept(world: World, tmp_path: Path):
     page = tmp_path / "report.html"
     page.write_text("<html>é</html>")
     request = world.served()
-    assert world.ledger.report_of(request.id) is None
+    assert world.ledger.requests.report_of(request.id) is None
     second = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
-    world.ledger.finish(claim, world.result(claim, report=page))
-    assert world.ledger.report_of(second.id) == "<html>é</html>"
-    assert world.ledger.check().intact
+    world.ledger.work.start_audit(claim)
+    world.ledger.versions.finish(claim, world.result(claim, report=page))
+    assert world.ledger.requests.report_of(second.id) == "<html>é</html>"
+    assert world.ledger.trail.check().intact
 
 
 # One transaction
 
 
-STEPS = ("_keep_documents", "_new_version", "_append", "_move", "_keep_certificate", "_release")
+STEPS: tuple[tuple[type, str], ...] = (
+    (Versions, "_keep_documents"),
+    (Versions, "_new_version"),
+    (Core, "append"),
+    (Requests, "move"),
+    (Versions, "_keep_certificate"),
+    (Work, "release"),
+)
 
 
 @pytest.mark.daily(3)
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("part", "step"), STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyPatch, step: str, when: str):
+def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyPatch, part: type, step: str, when: str):
     """Killed at any step of publishing, the ledger is as before; another worker ends with exactly one version."""
     request = world.queued()
     claim = world.claim("dead")
-    world.ledger.start_audit(claim)
-    result, before = world.result(claim), world.ledger.head()
-    real = getattr(Versions, step)
+    world.ledger.work.start_audit(claim)
+    result, before = world.result(claim), world.ledger.trail.head()
+    real = getattr(part, step)
 
     def killed(*args: Any, **how: Any) -> Any:
         if when == "after":
@@ -78,74 +88,74 @@ def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Versions, step, killed)
+        patch.setattr(part, step, killed)
         with pytest.raises(KeyboardInterrupt):
-            world.ledger.finish(claim, result)
-    assert world.ledger.head() == before
-    assert world.ledger.request(request.id).state == "auditing"
-    assert world.ledger.current_version("digits").number == 1
-    assert world.ledger.certificate_of(request.id) is None
-    assert world.ledger.check().intact
+            world.ledger.versions.finish(claim, result)
+    assert world.ledger.trail.head() == before
+    assert world.ledger.requests.get(request.id).state == "auditing"
+    assert world.ledger.versions.current("digits").number == 1
+    assert world.ledger.versions.certificate_of(request.id) is None
+    assert world.ledger.trail.check().intact
     world.clock.go_on(minutes=2)
     assert world.serve("second").version is not None
-    assert len(world.ledger.versions("digits")) == 2
-    assert world.ledger.check().intact
+    assert len(world.ledger.versions.of("digits")) == 2
+    assert world.ledger.trail.check().intact
 
 
 def test_a_model_that_is_not_there_is_not_published(world: World):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     result = world.result(claim)
-    path = world.ledger.model_path(result.model)
+    path = world.ledger.models.path(result.model)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(InputError, match="was changed"):
-        world.ledger.finish(claim, result)
+        world.ledger.versions.finish(claim, result)
     path.unlink()
     with pytest.raises(InputError, match="is missing"):
-        world.ledger.finish(claim, result)
-    assert world.ledger.current_version("digits").number == 1
+        world.ledger.versions.finish(claim, result)
+    assert world.ledger.versions.current("digits").number == 1
 
 
 def test_evidence_of_another_model_is_refused(world: World):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     result = world.result(claim)
     write_evidence_of("0" * 64, result.evidence)
     with pytest.raises(InputError, match="another model"):
-        world.ledger.finish(claim, result)
+        world.ledger.versions.finish(claim, result)
     record = evidence_record(request={}, run={}, models={}, readings=READINGS, pictures={}, level="quick",
                              verdict=conclude(READINGS, with_oracle=True))  # fmt: skip
     write_evidence(result.evidence, record)
     with pytest.raises(InputError, match="another model"):
-        world.ledger.finish(claim, result)
+        world.ledger.versions.finish(claim, result)
 
 
 def test_evidence_that_was_changed_is_refused(world: World):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     result = world.result(claim, says="not forgotten")
     said = result.evidence.read_text()
     result.evidence.write_text(said.replace('"word": "not forgotten"', '"word": "forgotten"'))
     with pytest.raises(InputError, match="checksum"):
-        world.ledger.finish(claim, result)
-    assert world.ledger.current_version("digits").number == 1
+        world.ledger.versions.finish(claim, result)
+    assert world.ledger.versions.current("digits").number == 1
 
 
 def test_without_a_key_nothing_is_published(world: World):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
-    (key,) = [path for path in world.ledger.key_folder.glob("*.pem") if "public" not in path.name]
+    world.ledger.work.start_audit(claim)
+    (key,) = [path for path in world.ledger.keys.folder.glob("*.pem") if "public" not in path.name]
     data = key.read_bytes()
     key.unlink()
     with pytest.raises(InputError, match="is not there"):
-        world.ledger.finish(claim, world.result(claim))
+        world.ledger.versions.finish(claim, world.result(claim))
     key.touch(mode=0o600)
     key.write_bytes(data)
-    assert world.ledger.finish(claim, world.result(claim)).version is not None
+    assert world.ledger.versions.finish(claim, world.result(claim)).version is not None
 
 
 # The gate
@@ -170,13 +180,13 @@ def test_what_the_gate_holds(world: World, how: dict[str, Any], reason: str):
     request = world.queued()
     done = world.serve(**how)
     assert done.version is None
-    found = world.ledger.request(request.id)
+    found = world.ledger.requests.get(request.id)
     assert (found.state, found.reason) == ("deciding", reason)
-    assert world.ledger.evidence_of(request.id) is not None, "the officer sees what was measured"
-    assert world.ledger.certificate_of(request.id) is None
-    assert world.ledger.current_version("digits").number == 1
-    assert world.ledger.claim("next") is None, "and nobody serves it meanwhile"
-    assert world.ledger.check().intact
+    assert world.ledger.requests.evidence_of(request.id) is not None, "the officer sees what was measured"
+    assert world.ledger.versions.certificate_of(request.id) is None
+    assert world.ledger.versions.current("digits").number == 1
+    assert world.ledger.work.claim("next") is None, "and nobody serves it meanwhile"
+    assert world.ledger.trail.check().intact
 
 
 @pytest.mark.parametrize("says", ["forgotten", "exact"])
@@ -186,10 +196,10 @@ def test_what_the_gate_lets_through(world: World, says: str, fell: float):
     version = world.serve(says=says, fell=fell).version
     assert version is not None
     assert version.verdict == says
-    certificate = world.ledger.certificate_of(request.id)
+    certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
     assert json.loads(certificate.content)["measured"]["verdict"]["word"] == says
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_the_limit_counts_from_the_first_version_over_all_requests(world: World):
@@ -200,14 +210,14 @@ def test_the_limit_counts_from_the_first_version_over_all_requests(world: World)
     third = world.queued()
     assert world.serve(fell=0.9).version is None
     reason = "The retained accuracy is 2.70 points below the first version's; the limit is 2."
-    assert world.ledger.request(third.id).reason == reason
-    world.ledger.decide(third.id, True, "We can bear it.", actor="oscar")
+    assert world.ledger.requests.get(third.id).reason == reason
+    world.ledger.versions.decide(third.id, True, "We can bear it.", actor="oscar")
     small = world.queued()
     assert world.serve(fell=0.1).version is None, "what an officer let through was lost all the same"
-    world.ledger.decide(small.id, False, "No more.", actor="oscar")
+    world.ledger.versions.decide(small.id, False, "No more.", actor="oscar")
     gained = world.queued()
     assert world.serve(fell=-0.7).version is not None, "and what is won back counts as well"
-    assert gained.id == world.ledger.served("digits")[-1].id
+    assert gained.id == world.ledger.versions.served("digits")[-1].id
 
 
 def test_ten_times_a_tenth_of_the_limit_is_the_limit(world: World):
@@ -222,10 +232,10 @@ def test_what_was_rolled_back_has_not_been_lost(world: World):
     for _ in range(2):
         world.queued()
         world.serve(fell=0.9)
-    world.ledger.rollback("digits", 2, "broken", actor="oscar")
+    world.ledger.versions.roll_back("digits", 2, "broken", actor="oscar")
     world.queued()
     assert world.serve(fell=0.9).version is not None, "1.8 of 2 points"
-    world.ledger.rollback("digits", 4, "broken", actor="oscar")
+    world.ledger.versions.roll_back("digits", 4, "broken", actor="oscar")
     world.queued()
     assert world.serve(fell=1.2).version is None, "2.1"
 
@@ -233,49 +243,49 @@ def test_what_was_rolled_back_has_not_been_lost(world: World):
 def test_where_an_earlier_fall_was_not_measured_an_officer_decides(world: World):
     request = world.queued()
     world.serve(fell=None)
-    world.ledger.decide(request.id, True, "It is a test.", actor="oscar")
+    world.ledger.versions.decide(request.id, True, "It is a test.", actor="oscar")
     second = world.queued()
     assert world.serve(fell=0.0).version is None
-    assert "of an earlier version was not measured" in (world.ledger.request(second.id).reason or "")
+    assert "of an earlier version was not measured" in (world.ledger.requests.get(second.id).reason or "")
 
 
 def test_an_officer_publishes(world: World):
     request = world.queued()
     world.serve(says="not forgotten")
-    done = world.ledger.decide(request.id, True, "Good enough for a prototype.", actor="oscar")
+    done = world.ledger.versions.decide(request.id, True, "Good enough for a prototype.", actor="oscar")
     assert done.version is not None
     assert [r.state for r in done.requests] == ["done"]
-    certificate = world.ledger.certificate_of(request.id)
+    certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
     record = json.loads(certificate.content)
     assert record["decision"] == {
         "officer": "oscar", "reason": "Good enough for a prototype.", "held": "The audit says: not forgotten.",
     }  # fmt: skip
     assert record["measured"]["verdict"]["word"] == "not forgotten", "the certificate says what was measured"
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     with pytest.raises(ConflictError, match="does not wait"):
-        world.ledger.decide(request.id, True, "again", actor="oscar")
+        world.ledger.versions.decide(request.id, True, "again", actor="oscar")
 
 
 def test_an_officer_rejects(world: World):
     request = world.queued()
     world.serve(fell=9.0)
-    done = world.ledger.decide(request.id, False, "Too much is lost.", actor="oscar")
+    done = world.ledger.versions.decide(request.id, False, "Too much is lost.", actor="oscar")
     assert done.version is None
-    found = world.ledger.request(request.id)
+    found = world.ledger.requests.get(request.id)
     assert (found.state, found.reason) == ("failed", "oscar rejected the result: Too much is lost.")
-    world.ledger.retry(request.id, actor="oscar")
+    world.ledger.requests.retry(request.id, actor="oscar")
     assert world.serve().version is not None
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_requests_that_were_served_together_share_the_decision(world: World):
-    world.ledger.change_federation("digits", actor="oscar", together=2)
+    world.ledger.federations.change("digits", actor="oscar", together=2)
     first, second = world.queued(), world.queued()
     world.serve(fell=9.0)
-    done = world.ledger.decide(second.id, True, "fine", actor="oscar")
+    done = world.ledger.versions.decide(second.id, True, "fine", actor="oscar")
     assert [request.id for request in done.requests] == [first.id, second.id]
-    assert world.ledger.counts()["done"] == 2
+    assert world.ledger.requests.counts()["done"] == 2
 
 
 def test_a_result_from_an_older_version_cannot_be_published(world: World):
@@ -284,21 +294,21 @@ def test_a_result_from_an_older_version_cannot_be_published(world: World):
     world.serve(fell=9.0)
     between = world.served()
     with pytest.raises(ConflictError) as refusal:
-        world.ledger.decide(held.id, True, "fine", actor="oscar")
+        world.ledger.versions.decide(held.id, True, "fine", actor="oscar")
     assert str(refusal.value) == (
         "This result was made from version 1, and version 2 was published since, which publishing it would undo; "
         "reject it, and retry the request: it is then served from version 2."
     )
-    assert world.ledger.request(held.id).state == "deciding"
-    world.ledger.decide(held.id, False, "again, from the new version", actor="oscar")
-    world.ledger.retry(held.id, actor="oscar")
+    assert world.ledger.requests.get(held.id).state == "deciding"
+    world.ledger.versions.decide(held.id, False, "again, from the new version", actor="oscar")
+    world.ledger.requests.retry(held.id, actor="oscar")
     again = world.serve(fell=9.0)
     assert again.version is None
-    done = world.ledger.decide(held.id, True, "fine", actor="oscar").version
+    done = world.ledger.versions.decide(held.id, True, "fine", actor="oscar").version
     assert done is not None
     assert (done.number, done.parent) == (3, 2)
-    assert [request.id for request in world.ledger.served("digits")] == [between.id, held.id]
-    assert world.ledger.check().intact
+    assert [request.id for request in world.ledger.versions.served("digits")] == [between.id, held.id]
+    assert world.ledger.trail.check().intact
 
 
 def test_a_decision_interrupts_who_works_from_the_version_before(world: World):
@@ -306,13 +316,13 @@ def test_a_decision_interrupts_who_works_from_the_version_before(world: World):
     world.serve(says="over-forgotten")
     next_one = world.queued()
     claim = world.claim("busy")
-    world.ledger.start_audit(claim)
-    world.ledger.decide(held.id, True, "fine", actor="oscar")
+    world.ledger.work.start_audit(claim)
+    world.ledger.versions.decide(held.id, True, "fine", actor="oscar")
     with pytest.raises(Exception, match="not wanted any more"):
-        world.ledger.finish(claim, world.result(claim))
-    assert world.ledger.request(next_one.id).state == "queued"
+        world.ledger.versions.finish(claim, world.result(claim))
+    assert world.ledger.requests.get(next_one.id).state == "queued"
     assert world.serve("busy").version is not None
-    assert [version.parent for version in world.ledger.versions("digits")] == [None, 1, 2]
+    assert [version.parent for version in world.ledger.versions.of("digits")] == [None, 1, 2]
 
 
 # Rollback
@@ -320,50 +330,50 @@ def test_a_decision_interrupts_who_works_from_the_version_before(world: World):
 
 def test_rollback(world: World):
     first, second = world.served(), world.served()
-    version = world.ledger.rollback("digits", 2, "Accuracy fell at site 3.", actor="oscar")
+    version = world.ledger.versions.roll_back("digits", 2, "Accuracy fell at site 3.", actor="oscar")
     assert (version.number, version.parent, version.restores, version.kind) == (4, 3, 2, "rollback")
-    assert version.sha256 == world.ledger.version("digits", 2).sha256
-    assert world.ledger.current_version("digits").number == 4
-    assert world.ledger.request(first.id).state == "done"
-    undone = world.ledger.request(second.id)
+    assert version.sha256 == world.ledger.versions.get("digits", 2).sha256
+    assert world.ledger.versions.current("digits").number == 4
+    assert world.ledger.requests.get(first.id).state == "done"
+    undone = world.ledger.requests.get(second.id)
     assert (undone.state, undone.version) == ("failed", None)
     assert undone.reason == "Version 3 was rolled back to version 2: Accuracy fell at site 3."
-    certificates = [world.ledger.certificate_of(request.id) for request in (first, second)]
+    certificates = [world.ledger.versions.certificate_of(request.id) for request in (first, second)]
     assert [certificate.withdrawn is not None for certificate in certificates] == [False, True]  # type: ignore[union-attr]
-    assert [request.id for request in world.ledger.served("digits")] == [first.id]
-    assert world.ledger.check().intact
+    assert [request.id for request in world.ledger.versions.served("digits")] == [first.id]
+    assert world.ledger.trail.check().intact
 
 
 def test_what_was_rolled_back_is_served_again(world: World):
     request = world.served()
-    world.ledger.rollback("digits", 1, "broken", actor="oscar")
-    world.ledger.retry(request.id, actor="oscar")
+    world.ledger.versions.roll_back("digits", 1, "broken", actor="oscar")
+    world.ledger.requests.retry(request.id, actor="oscar")
     world.serve()
-    assert world.ledger.request(request.id).version == 4
-    newest = world.ledger.certificate_of(request.id)
+    assert world.ledger.requests.get(request.id).version == 4
+    newest = world.ledger.versions.certificate_of(request.id)
     assert newest is not None
     assert (newest.version, newest.withdrawn) == (4, None)
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_a_rollback_to_a_rollback_knows_what_its_original_knew(world: World):
     first = world.served()  # version 2
-    world.ledger.rollback("digits", 1, "broken", actor="oscar")  # version 3, which knows nothing
+    world.ledger.versions.roll_back("digits", 1, "broken", actor="oscar")  # version 3, which knows nothing
     second = world.served()  # version 4
-    world.ledger.rollback("digits", 3, "broken", actor="oscar")
-    assert world.ledger.request(second.id).state == "failed"
-    assert world.ledger.request(first.id).state == "failed"
-    assert world.ledger.served("digits") == []
+    world.ledger.versions.roll_back("digits", 3, "broken", actor="oscar")
+    assert world.ledger.requests.get(second.id).state == "failed"
+    assert world.ledger.requests.get(first.id).state == "failed"
+    assert world.ledger.versions.served("digits") == []
 
 
 def test_a_rollback_interrupts_who_works(world: World):
     world.served()
     busy = world.queued()
     claim = world.claim()
-    world.ledger.rollback("digits", 1, "broken", actor="oscar")
-    assert world.ledger.request(busy.id).state == "queued"
+    world.ledger.versions.roll_back("digits", 1, "broken", actor="oscar")
+    assert world.ledger.requests.get(busy.id).state == "queued"
     with pytest.raises(Exception, match="not wanted any more"):
-        world.ledger.start_audit(claim)
+        world.ledger.work.start_audit(claim)
 
 
 @pytest.mark.daily(2)
@@ -374,53 +384,53 @@ def test_a_rollback_interrupts_who_works(world: World):
 def test_a_rollback_that_cannot_be(world: World, to: int, error: type[Exception]):
     world.served()
     with pytest.raises(error, match=f"[Vv]ersion {to} "):
-        world.ledger.rollback("digits", to, "x", actor="oscar")
+        world.ledger.versions.roll_back("digits", to, "x", actor="oscar")
     with pytest.raises(MissingError, match="no such federation"):
-        world.ledger.rollback("no\0where", to, "x", actor="oscar")
+        world.ledger.versions.roll_back("no\0where", to, "x", actor="oscar")
 
 
 def test_weights_that_were_changed_do_not_come_back(world: World):
     world.served()
-    path = world.ledger.model_path(world.ledger.version("digits", 1).sha256)
+    path = world.ledger.models.path(world.ledger.versions.get("digits", 1).sha256)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match="was changed"):
-        world.ledger.rollback("digits", 1, "x", actor="oscar")
+        world.ledger.versions.roll_back("digits", 1, "x", actor="oscar")
 
 
 # Destruction
 
 
 def _in_days(world: World, number: int, days: float) -> datetime:
-    superseded = world.ledger.version("digits", number).superseded
+    superseded = world.ledger.versions.get("digits", number).superseded
     assert superseded is not None
     return superseded + timedelta(days=days)
 
 
 def test_superseded_weights_are_destroyed_in_time_and_their_hashes_stay(world: World):
     world.served()
-    old = world.ledger.version("digits", 1)
-    path = world.ledger.model_path(old.sha256)
+    old = world.ledger.versions.get("digits", 1)
+    path = world.ledger.models.path(old.sha256)
     world.clock.go_on(days=29, seconds=-10)
-    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.destruction.destroy_superseded() == []
     world.clock.go_on(seconds=20)
-    assert world.ledger.destroy_superseded() == []
-    (event,) = world.ledger.events(kinds=["destruction announced"])
+    assert world.ledger.destruction.destroy_superseded() == []
+    (event,) = world.ledger.trail.events(kinds=["destruction announced"])
     assert json.loads(event.body)["due"] == to_text(_in_days(world, 1, 30))
     world.clock.go_on(days=1, seconds=-5)
-    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.destruction.destroy_superseded() == []
     assert path.exists()
     world.clock.go_on(seconds=10)
-    assert [version.number for version in world.ledger.destroy_superseded()] == [1], "in time to the second"
+    assert [version.number for version in world.ledger.destruction.destroy_superseded()] == [1], "in time to the second"
     assert not path.exists()
-    found = world.ledger.version("digits", 1)
+    found = world.ledger.versions.get("digits", 1)
     assert (found.state, found.sha256) == ("destroyed", old.sha256)
-    (event,) = world.ledger.events(kinds=["destroyed"])
+    (event,) = world.ledger.trail.events(kinds=["destroyed"])
     assert json.loads(event.body)["sha256"] == old.sha256
-    assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
+    assert world.ledger.models.path(world.ledger.versions.current("digits").sha256).exists()
     assert world.destroy() == []
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
     with pytest.raises(ConflictError, match="were destroyed"):
-        world.ledger.rollback("digits", 1, "x", actor="oscar")
+        world.ledger.versions.roll_back("digits", 1, "x", actor="oscar")
 
 
 def test_what_lies_beside_the_weights_goes_with_them(world: World):
@@ -432,17 +442,17 @@ def test_what_lies_beside_the_weights_goes_with_them(world: World):
         place = world.ledger.home / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(f"{name} of {request.id}")
-    world.ledger.start_audit(claim)
-    world.ledger.finish(claim, world.result(claim, remains=(("checkpoint", files[0]), ("sketch", files[1]))))
+    world.ledger.work.start_audit(claim)
+    world.ledger.versions.finish(claim, world.result(claim, remains=(("checkpoint", files[0]), ("sketch", files[1]))))
     world.clock.go_on(days=31)
     world.destroy()
     assert not any((world.ledger.home / name).exists() for name in files)
-    body = json.loads(world.ledger.events(kinds=["destroyed"])[0].body)
+    body = json.loads(world.ledger.trail.events(kinds=["destroyed"])[0].body)
     assert [(item["kind"], item["path"]) for item in body["remains"]] == [
         ("checkpoint", files[0]), ("sketch", files[1]),
     ]  # fmt: skip
     assert all(len(item["sha256"]) == 64 for item in body["remains"])
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 def test_another_file_in_its_place_is_not_touched(world: World):
@@ -452,8 +462,8 @@ def test_another_file_in_its_place_is_not_touched(world: World):
         world.queued()
         claim = world.claim()
         place.write_text(content)
-        world.ledger.start_audit(claim)
-        world.ledger.finish(claim, world.result(claim, remains=(("sketch", "sketch"),)))
+        world.ledger.work.start_audit(claim)
+        world.ledger.versions.finish(claim, world.result(claim, remains=(("sketch", "sketch"),)))
         world.clock.go_on(days=20)
     world.clock.go_on(days=-5)
     assert [version.number for version in world.destroy()] == [1]
@@ -461,52 +471,52 @@ def test_another_file_in_its_place_is_not_touched(world: World):
     world.clock.go_on(days=20)
     assert [version.number for version in world.destroy()] == [2]
     assert not place.exists()
-    assert world.ledger.check().intact
+    assert world.ledger.trail.check().intact
 
 
 @pytest.mark.parametrize("path", ["../outside", "/etc/hostname", "not-there"])
 def test_only_files_of_the_home_are_ours_to_destroy(world: World, path: str):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     (world.ledger.home.parent / "outside").write_text("x")
     with pytest.raises(InputError, match="no file under the ledger's home"):
-        world.ledger.finish(claim, world.result(claim, remains=(("checkpoint", path),)))
+        world.ledger.versions.finish(claim, world.result(claim, remains=(("checkpoint", path),)))
 
 
 def test_weights_that_came_back_are_not_destroyed(world: World):
     """The same bits are the current version again."""
     world.served()
-    world.ledger.rollback("digits", 1, "broken", actor="oscar")
+    world.ledger.versions.roll_back("digits", 1, "broken", actor="oscar")
     world.clock.go_on(days=365)
     assert [version.number for version in world.destroy()] == [2]
-    assert world.ledger.model_path(world.ledger.current_version("digits").sha256).exists()
-    assert world.ledger.check().intact
+    assert world.ledger.models.path(world.ledger.versions.current("digits").sha256).exists()
+    assert world.ledger.trail.check().intact
 
 
 def test_each_federation_keeps_as_long_as_it_says(world: World):
     world.register("brief", keep_days=0)
     world.served(federation="brief")
     world.served(federation="digits")
-    assert [version.federation for version in world.ledger.destroy_superseded()] == ["brief"]
+    assert [version.federation for version in world.ledger.destruction.destroy_superseded()] == ["brief"]
 
 
 def test_interrupted_after_the_file_is_gone_it_is_destroyed_at_last(world: World, monkeypatch: pytest.MonkeyPatch):
     world.served()
     world.clock.go_on(days=31)
-    assert world.ledger.destroy_superseded() == []
+    assert world.ledger.destruction.destroy_superseded() == []
     world.clock.go_on(days=1)
 
     def killed(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Versions, "_append", killed)
+        patch.setattr(Core, "append", killed)
         with pytest.raises(KeyboardInterrupt):
-            world.ledger.destroy_superseded()
-    assert world.ledger.version("digits", 1).state == "superseded"
-    assert [version.number for version in world.ledger.destroy_superseded()] == [1]
-    assert world.ledger.check().intact
+            world.ledger.destruction.destroy_superseded()
+    assert world.ledger.versions.get("digits", 1).state == "superseded"
+    assert [version.number for version in world.ledger.destruction.destroy_superseded()] == [1]
+    assert world.ledger.trail.check().intact
 
 
 def test_files_that_nobody_names_are_swept(world: World):
@@ -514,40 +524,40 @@ def test_files_that_nobody_names_are_swept(world: World):
     world.served()
     held = world.queued()
     world.serve(fell=9.0)
-    left = world.ledger.store_model({"w": torch.zeros(7)})
-    (world.ledger.models / "half.part").write_bytes(b"x")
-    assert world.ledger.sweep_models() == [], "too young"
-    assert set(world.ledger.sweep_models(timedelta(seconds=-(10**9)))) == {left, "half"}
-    (event,) = world.ledger.events(kinds=["swept"])
+    left = world.ledger.models.store({"w": torch.zeros(7)})
+    (world.ledger.models.folder / "half.part").write_bytes(b"x")
+    assert world.ledger.models.sweep() == [], "too young"
+    assert set(world.ledger.models.sweep(timedelta(seconds=-(10**9)))) == {left, "half"}
+    (event,) = world.ledger.trail.events(kinds=["swept"])
     assert left in json.loads(event.body)["models"]
-    assert world.ledger.check().intact
-    assert world.ledger.decide(held.id, True, "fine", actor="oscar").version is not None, "a candidate's stays"
+    assert world.ledger.trail.check().intact
+    assert world.ledger.versions.decide(held.id, True, "fine", actor="oscar").version is not None, "a candidate's stays"
 
 
 def test_the_same_model_is_one_file(world: World):
-    one = world.ledger.store_model({"w": torch.ones(2), "b": torch.zeros(1)})
-    again = world.ledger.store_model({"w": torch.ones(2), "b": torch.zeros(1)})
+    one = world.ledger.models.store({"w": torch.ones(2), "b": torch.zeros(1)})
+    again = world.ledger.models.store({"w": torch.ones(2), "b": torch.zeros(1)})
     assert one == again
-    assert len(list(world.ledger.models.glob(f"{one}*"))) == 1
+    assert len(list(world.ledger.models.folder.glob(f"{one}*"))) == 1
 
 
 def test_a_result_goes_into_the_database_and_back(world: World, tmp_path: Path):
     """A held result is published later with all it had."""
     request = world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     kept = world.ledger.home / "sketch"
     kept.write_text("x")
     page = tmp_path / "report.html"
     page.write_text("<html>")
     result: Result = world.result(claim, fell=9.0, report=page, cost={"bytes": 3}, remains=(("sketch", "sketch"),))
-    world.ledger.finish(claim, result)
+    world.ledger.versions.finish(claim, result)
     result.evidence.unlink()
     page.unlink()
-    done = world.ledger.decide(request.id, True, "fine", actor="oscar")
+    done = world.ledger.versions.decide(request.id, True, "fine", actor="oscar")
     assert done.version is not None
     assert (done.version.cost, done.version.settings) == ({"bytes": 3}, {"epochs": 1})
-    assert world.ledger.report_of(request.id) == "<html>"
+    assert world.ledger.requests.report_of(request.id) == "<html>"
     with world.ledger.database.reading() as session:
         rows = session.execute(text("SELECT version, path FROM remains")).all()
     assert [tuple(row) for row in rows] == [(1, "sketch")]
@@ -557,6 +567,6 @@ def test_a_result_goes_into_the_database_and_back(world: World, tmp_path: Path):
 def test_what_cannot_be_written_down_is_refused(world: World, cost: dict[str, Any]):
     world.queued()
     claim = world.claim()
-    world.ledger.start_audit(claim)
+    world.ledger.work.start_audit(claim)
     with pytest.raises(InputError, match="plain finite values"):
-        world.ledger.finish(claim, world.result(claim, cost=cost))
+        world.ledger.versions.finish(claim, world.result(claim, cost=cost))

@@ -54,7 +54,7 @@ def office(ledger: Ledger, run: Path) -> Office:
 
 def by_hand(office: Office, version: int, request: ErasureRequest, *served: ErasureRequest) -> str:
     """The digest of what the method makes of a version."""
-    before = office.ledger.load_model(office.ledger.version("digits", version).sha256)
+    before = office.ledger.models.load(office.ledger.versions.get("digits", version).sha256)
     federation = CONFIG.build_federation(CONFIG.load_dataset())
     return digest(forget(federation, before, request, CONFIG.schedule, "fedaf-c", served=served).state)
 
@@ -80,7 +80,7 @@ def wait_until_done(office: Office, ids: list[str]) -> None:
 
 
 def evidence_of(office: Office, id: str, tmp_path: Path) -> dict:
-    text = office.ledger.evidence_of(id)
+    text = office.ledger.requests.evidence_of(id)
     assert text is not None
     path = tmp_path / f"{id}.json"
     path.write_text(text)
@@ -90,34 +90,34 @@ def evidence_of(office: Office, id: str, tmp_path: Path) -> dict:
 def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Path):
     ledger, id = office.ledger, office.queue(CLASS)
     assert office.work() == 1
-    request, version = ledger.request(id), ledger.current_version("digits")
+    request, version = ledger.requests.get(id), ledger.versions.current("digits")
     assert (request.state, request.version, request.worker) == ("done", 2, "first")
     assert version.verdict == "not enough evidence"
     assert (version.number, version.parent, version.method, version.preset) == (2, 1, "fedaf-c", "default")
-    assert digest(ledger.load_model(version.sha256)) == by_hand(office, 1, CLASS)
+    assert digest(ledger.models.load(version.sha256)) == by_hand(office, 1, CLASS)
     assert version.accuracy_before is not None
     assert version.accuracy_after is not None
     assert version.cost["gradient_evaluations"] > 0
 
     evidence = evidence_of(office, id, tmp_path)
     assert evidence["models"]["subject"]["sha256"] == version.sha256
-    assert evidence["models"]["before"]["sha256"] == ledger.version("digits", 1).sha256
+    assert evidence["models"]["before"]["sha256"] == ledger.versions.get("digits", 1).sha256
     assert evidence["request"]["requests"] == [CLASS.to_json()]
     assert evidence["verdict"]["word"] == version.verdict
     assert evidence["level"] == "alone"
-    report = ledger.report_of(id)
+    report = ledger.requests.report_of(id)
     assert report is not None
     assert "class 3 of client 0" in report
 
-    certificate = ledger.certificate_of(id)
+    certificate = ledger.versions.certificate_of(id)
     assert certificate is not None
-    record = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
+    record = verify_certificate(certificate.content.encode(), read_keys([ledger.keys.folder]))
     assert record["after"] == {"version": 2, "sha256": version.sha256}
     way = ["received", "accepted", "queued", "forgetting", "auditing", "deciding", "done", "certified"]
     assert office.kinds(id) == way, "no such small model is forgotten for certain"
-    assert [event.actor for event in ledger.events(request=id, kinds=["auditing"])] == ["worker/first"]
-    assert ledger.progress([id])[id].fraction >= 0.2  # forgetting is behind it, however quick the audit was
-    assert ledger.check().problems == ()
+    assert [event.actor for event in ledger.trail.events(request=id, kinds=["auditing"])] == ["worker/first"]
+    assert ledger.work.progress([id])[id].fraction >= 0.2  # forgetting is behind it, however quick the audit was
+    assert ledger.trail.check().problems == ()
     assert sorted(path.name for path in office.workplace().iterdir()) == [".worker"]
     assert office.work() == 0
 
@@ -129,9 +129,9 @@ def test_requests_follow_each_other_and_know_what_went_before(office: Office, tm
     assert office.work() == 3
     office.served_once(ids)
     ledger = office.ledger
-    assert [ledger.request(id).version for id in ids] == [2, 3, 4], "in the order they came"
+    assert [ledger.requests.get(id).version for id in ids] == [2, 3, 4], "in the order they came"
     assert evidence_of(office, ids[2], tmp_path)["request"]["served"] == [first.to_json(), second.to_json()]
-    made = digest(ledger.load_model(ledger.current_version("digits").sha256))
+    made = digest(ledger.models.load(ledger.versions.current("digits").sha256))
     assert made == by_hand(office, 3, third, first, second)
 
 
@@ -156,16 +156,16 @@ def test_retrain_is_exact_and_publishes_itself(office: Office, level: str, tmp_p
     ids.append(office.queue(CLASS, "thorough", subject="ben-3"))
     assert office.work(publish=False) == 3
     office.served_once(ids, "thorough")
-    versions = office.ledger.versions("thorough")
+    versions = office.ledger.versions.of("thorough")
     assert [version.method for version in versions] == [None, "retrain", "retrain", "none"]
     assert [version.verdict for version in versions] == [None, "exact", "exact", "exact"]
     assert evidence_of(office, ids[1], tmp_path)["models"]["subject"]["exact"] is True
-    certificate = office.ledger.certificate_of(ids[2])
+    certificate = office.ledger.versions.certificate_of(ids[2])
     assert certificate is not None
     measured = json.loads(certificate.content)["measured"]["verdict"]
     assert measured["word"] == "exact"
     assert "began with fresh weights and was trained without the target" in measured["reasons"][0]
-    report = office.ledger.report_of(ids[0]) or ""
+    report = office.ledger.requests.report_of(ids[0]) or ""
     assert '<section id="summary" class="lead forgot"' in report
     assert '<strong class="word">Exact</strong> (by construction): It began with fresh weights' in report
     assert "No method has been asked" not in report
@@ -175,18 +175,18 @@ def test_retrain_is_exact_and_publishes_itself(office: Office, level: str, tmp_p
 @pytest.mark.parametrize("level", ["alone", "quick"])
 def test_the_same_target_for_two_subjects(office: Office, level: str, tmp_path: Path):
     """The second one meets a model that has forgotten it: it is examined again, and has its own certificate."""
-    office.ledger.change_federation("digits", audit_level=level, actor="oscar")
+    office.ledger.federations.change("digits", audit_level=level, actor="oscar")
     ids = [office.queue(CLASS, subject="ann-17"), office.queue(CLASS, subject="ben-3")]
     assert office.work() == 2
     office.served_once(ids)
-    two, three = office.ledger.versions("digits")[1:]
+    two, three = office.ledger.versions.of("digits")[1:]
     assert three.sha256 == two.sha256
     assert (three.method, three.preset) == ("none", "forgotten before")
     evidence = evidence_of(office, ids[1], tmp_path)
     assert evidence["request"]["requests"] == [CLASS.to_json()]
     assert evidence["request"]["served"] == []
     assert evidence["request"]["samples"] > 0, "the target was looked at"
-    assert "none (forgotten before)" in (office.ledger.report_of(ids[1]) or "")
+    assert "none (forgotten before)" in (office.ledger.requests.report_of(ids[1]) or "")
 
 
 @pytest.mark.real
@@ -211,7 +211,7 @@ def test_what_was_forgotten_before_and_then_again_with_more(office: Office, agai
     ids = [office.queue(target, "twice") for target in (again, everything, again)]
     assert office.work() == 3
     assert office.states(ids) == ["done"] * 3
-    assert office.ledger.current_version("twice").method == "none"
+    assert office.ledger.versions.current("twice").method == "none"
     request = evidence_of(office, ids[2], tmp_path)["request"]
     taken_by = [again, everything] if again == CLASS else [everything]
     assert request["requests"] == [target.to_json() for target in taken_by]
@@ -229,18 +229,18 @@ def test_together(office: Office, tmp_path: Path):
     ]
     assert office.work() == 4
     ledger = office.ledger
-    assert [ledger.request(id).version for id in (first, *ids)] == [2, 3, 3, 3, 3]
-    assert len({ledger.request(id).evidence for id in ids}) == 1
-    assert len({ledger.certificate_of(id).sha256 for id in ids}) == 4  # type: ignore[union-attr]
+    assert [ledger.requests.get(id).version for id in (first, *ids)] == [2, 3, 3, 3, 3]
+    assert len({ledger.requests.get(id).evidence for id in ids}) == 1
+    assert len({ledger.versions.certificate_of(id).sha256 for id in ids}) == 4  # type: ignore[union-attr]
     request = evidence_of(office, ids[0], tmp_path)["request"]
     assert request["served"] == []
     assert len(request["requests"]) == 3
-    before = ledger.load_model(ledger.version("many", 2).sha256)
+    before = ledger.models.load(ledger.versions.get("many", 2).sha256)
     federation = CONFIG.build_federation(CONFIG.load_dataset())
     fresh = (samples_of(1, 0), ErasureRequest.of_client(2))
     made = forget(federation, before, fresh, CONFIG.schedule, "fedaf-c", served=[CLASS])
-    assert digest(ledger.load_model(ledger.version("many", 3).sha256)) == digest(made.state)
-    assert ledger.check().problems == ()
+    assert digest(ledger.models.load(ledger.versions.get("many", 3).sha256)) == digest(made.state)
+    assert ledger.trail.check().problems == ()
 
 
 PATCH = ErasureRequest.of_feature(0, [2, 2, 4, 4])
@@ -253,11 +253,11 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     office.register("patches", method="fedaf", audit_level="quick")
     id = office.queue(PATCH, "patches")
     assert office.work() == 1
-    version = ledger.current_version("patches")
-    before = ledger.load_model(ledger.version("patches", 1).sha256)
+    version = ledger.versions.current("patches")
+    before = ledger.models.load(ledger.versions.get("patches", 1).sha256)
     federation = CONFIG.build_federation(CONFIG.load_dataset())
     expected = forget(federation, before, PATCH, CONFIG.schedule, "fedaf")
-    result = ledger.request(id)
+    result = ledger.requests.get(id)
     assert result.evidence is not None
     record = evidence_of(office, id, tmp_path)
     readings = {reading["name"]: reading for reading in record["readings"]}
@@ -267,17 +267,17 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     heard = measure_sensitivity(federation, expected.state, [PATCH], seed=CONFIG.schedule.seed, threads=1)
     assert heard.target is not None
     assert readings[names[0]]["subject"]["value"] == pytest.approx(heard.target.value)
-    report = ledger.report_of(id) or ""
+    report = ledger.requests.report_of(id) or ""
     assert "sensitivity to the 4x4 patch at 2,2 of client 0" in report
     assert "Sensitivity to the withdrawn feature: asking clients: before" in report
     assert "membership attack" not in report
     if result.state == "deciding":  # a model this small may be too sensitive still; an officer decides then
-        ledger.decide(id, True, "It is a test.", actor="oscar")
-        version = ledger.current_version("patches")
-    assert digest(ledger.load_model(version.sha256)) == digest(expected.state)
-    certificate = ledger.certificate_of(id)
+        ledger.versions.decide(id, True, "It is a test.", actor="oscar")
+        version = ledger.versions.current("patches")
+    assert digest(ledger.models.load(version.sha256)) == digest(expected.state)
+    certificate = ledger.versions.certificate_of(id)
     assert certificate is not None
-    told = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
+    told = verify_certificate(certificate.content.encode(), read_keys([ledger.keys.folder]))
     assert told["request"]["describes"] == "the 4x4 patch at 2,2 of client 0"
     assert told["request"]["target"] == PATCH.to_json()
     heard_by_certificate = told["measured"]["verdict"]["sensitivity"]
@@ -286,7 +286,7 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     assert heard_by_certificate[names[0]]["before"] == readings[names[0]]["before"]["value"]
     paper = tmp_path / "certificate.json"
     paper.write_text(certificate.content)
-    said = CliRunner().invoke(app, ["verify", str(paper), "--key", str(ledger.key_folder)], catch_exceptions=False)
+    said = CliRunner().invoke(app, ["verify", str(paper), "--key", str(ledger.keys.folder)], catch_exceptions=False)
     assert f"The sensitivity to the feature: before {readings[names[0]]['before']['value']:.4f}, now" in said.stdout
 
 
@@ -298,8 +298,8 @@ def test_after_a_feature_the_samples_are_there_to_be_forgotten(office: Office, t
     targets = (PATCH, PATCH, CLASS, ErasureRequest.of_client(0), ErasureRequest.of_feature(0, [0, 0, 2, 2]))
     ids = [office.queue(target, "patches") for target in targets]
     assert office.work() == 5
-    models = [version.sha256 for version in ledger.versions("patches")]
-    methods = [version.method for version in ledger.versions("patches")]
+    models = [version.sha256 for version in ledger.versions.of("patches")]
+    methods = [version.method for version in ledger.versions.of("patches")]
     assert methods == [None, "frr", "none", "frr", "frr", "none"]
     assert models[2] == models[1]
     assert models[5] == models[4]
@@ -332,14 +332,14 @@ def test_a_feature_whose_samples_went_before_does_not_cost_another_its_evidence(
             "measure; the evidence is about the rest."
         )
         assert note in record["notes"]
-        assert note in (ledger.report_of(ids[0]) or "")
+        assert note in (ledger.requests.report_of(ids[0]) or "")
         for id in ids:
-            certificate = ledger.certificate_of(id)
+            certificate = ledger.versions.certificate_of(id)
             assert certificate is not None
-            signed = verify_certificate(certificate.content.encode(), read_keys([ledger.key_folder]))
+            signed = verify_certificate(certificate.content.encode(), read_keys([ledger.keys.folder]))
             assert note in signed["measured"]["verdict"]["notes"], "whose own feature had no samples left"
-        assert ledger.request(ids[0]).evidence == ledger.request(ids[1]).evidence
-    methods = [version.method for version in ledger.versions("patches")]
+        assert ledger.requests.get(ids[0]).evidence == ledger.requests.get(ids[1]).evidence
+    methods = [version.method for version in ledger.versions.of("patches")]
     assert methods == [None, "frr", "frr", "none"]
 
 
@@ -351,7 +351,7 @@ def test_a_patch_within_what_was_withdrawn_is_examined_with_it(office: Office, t
     elsewhere, within = (ErasureRequest.of_feature(0, patch) for patch in ([0, 0, 1, 1], [3, 3, 2, 2]))
     ids = [office.queue(target, "patches") for target in (left, right, elsewhere, within, left)]
     assert office.work() == 5
-    assert [version.method for version in office.ledger.versions("patches")][1:] == ["frr"] * 3 + ["none"] * 2
+    assert [version.method for version in office.ledger.versions.of("patches")][1:] == ["frr"] * 3 + ["none"] * 2
     record = evidence_of(office, ids[3], tmp_path)
     assert record["request"]["requests"] == [left.to_json(), right.to_json()]
     assert record["request"]["served"] == [elsewhere.to_json()]
@@ -367,39 +367,39 @@ def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):
     office.register(method="sga", settings={"lr": 1e-12}, audit_level="quick")
     id = office.queue(CLASS)
     assert office.work(publish=False) == 1
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.version, request.reason) == ("deciding", None, "The audit says: not forgotten.")
-    assert [version.number for version in ledger.versions("digits")] == [1]
-    assert ledger.report_of(id) is not None
-    assert ledger.certificate_of(id) is None
+    assert [version.number for version in ledger.versions.of("digits")] == [1]
+    assert ledger.requests.report_of(id) is not None
+    assert ledger.versions.certificate_of(id) is None
     assert office.work() == 0, "nobody serves what waits for an officer"
 
-    assert ledger.decide(id, False, "This forgot nothing.", actor="oscar").version is None
-    assert ledger.request(id).state == "failed"
-    ledger.retry(id, actor="oscar")
+    assert ledger.versions.decide(id, False, "This forgot nothing.", actor="oscar").version is None
+    assert ledger.requests.get(id).state == "failed"
+    ledger.requests.retry(id, actor="oscar")
     assert office.work(publish=False) == 1
-    assert ledger.request(id).state == "deciding"
-    finished = ledger.decide(id, True, "The client agrees.", actor="oscar")
+    assert ledger.requests.get(id).state == "deciding"
+    finished = ledger.versions.decide(id, True, "The client agrees.", actor="oscar")
     assert finished.version is not None
     assert finished.version.number == 2
     office.served_once([id])
 
-    ledger.rollback("digits", 1, "It forgot nothing.", actor="oscar")
-    ledger.change_federation("digits", method="retrain", actor="oscar")
-    ledger.retry(id, actor="oscar")
+    ledger.versions.roll_back("digits", 1, "It forgot nothing.", actor="oscar")
+    ledger.federations.change("digits", method="retrain", actor="oscar")
+    ledger.requests.retry(id, actor="oscar")
     assert office.work(publish=False) == 1
-    assert (ledger.request(id).state, ledger.request(id).version) == ("done", 4)
-    assert ledger.current_version("digits").verdict == "exact"
-    assert ledger.check().problems == ()
+    assert (ledger.requests.get(id).state, ledger.requests.get(id).version) == ("done", 4)
+    assert ledger.versions.current("digits").verdict == "exact"
+    assert ledger.trail.check().problems == ()
 
 
 def test_the_gate_holds_a_model_that_was_damaged(office: Office):
     office.register("strict", method="sga", preset="plain", settings={"lr": 0.5})
     id = office.queue(CLASS, "strict")
     office.work(publish=False)
-    request = office.ledger.request(id)
+    request = office.ledger.requests.get(id)
     assert (request.state, request.reason) == ("deciding", "The audit says: over-forgotten.")
-    version = office.ledger.decide(id, True, "It is a test.", actor="oscar").version
+    version = office.ledger.versions.decide(id, True, "It is a test.", actor="oscar").version
     assert version is not None
     assert version.accuracy_before - version.accuracy_after > 5
 
@@ -410,19 +410,19 @@ def test_what_goes_wrong_is_tried_again_later_each_time(office: Office, clock: T
     away = failing(FedForgetError("Client 2 went away: its node no longer gives Flower a sign of life."))
     for failures, wait in ((1, 30), (2, 60)):
         assert office.work(executor=away) == 0
-        request = ledger.request(id)
+        request = ledger.requests.get(id)
         assert (request.state, request.failures, request.attempts) == ("queued", failures, failures)
         assert (request.reason or "").startswith("Client 2 went away")
         assert 0 < (request.not_before - clock()).total_seconds() <= wait
         assert office.work(executor=away) == 0
-        assert ledger.request(id).attempts == failures, "not before its time"
+        assert ledger.requests.get(id).attempts == failures, "not before its time"
         clock.go_on(seconds=wait + 1)
     office.work(executor=away)
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("failed", 3)
     clock.go_on(days=1)
     assert office.work() == 0, "a person must look first"
-    ledger.retry(id, actor="oscar")
+    ledger.requests.retry(id, actor="oscar")
     assert office.work() == 1
     office.served_once([id])
 
@@ -430,7 +430,7 @@ def test_what_goes_wrong_is_tried_again_later_each_time(office: Office, clock: T
 def test_an_unexpected_error_is_a_sentence(office: Office, caplog: pytest.LogCaptureFixture):
     id = office.queue(CLASS)
     office.work(executor=failing(RuntimeError("tensors\nof \x1b[31mred")))
-    request = office.ledger.request(id)
+    request = office.ledger.requests.get(id)
     assert request.state == "queued"
     assert request.reason == (
         "Something unexpected went wrong (RuntimeError: tensors of [31mred); the worker's log says where."
@@ -444,7 +444,7 @@ def test_an_unexpected_error_is_a_sentence(office: Office, caplog: pytest.LogCap
 def test_what_cannot_work_fails_at_once(office: Office, error: FedForgetError):
     id = office.queue(CLASS)
     office.work(executor=failing(error))
-    request = office.ledger.request(id)
+    request = office.ledger.requests.get(id)
     assert (request.state, request.reason, request.attempts) == ("failed", str(error), 1)
 
 
@@ -452,16 +452,16 @@ def test_a_method_that_diverges(office: Office):
     office.register("wild", method="sga", preset="plain", settings={"lr": 1e30})
     id = office.queue(CLASS, "wild")
     office.work()
-    request = office.ledger.request(id)
+    request = office.ledger.requests.get(id)
     assert request.state == "failed"
     assert "diverged" in (request.reason or "")
 
 
 def test_a_run_folder_that_is_gone(office: Office, tmp_path: Path):
-    office.ledger.change_federation("digits", place=str(tmp_path / "gone"), actor="oscar")
+    office.ledger.federations.change("digits", place=str(tmp_path / "gone"), actor="oscar")
     id = office.queue(CLASS)
     office.work()
-    request = office.ledger.request(id)
+    request = office.ledger.requests.get(id)
     assert request.state == "failed"
     assert "is not a run folder" in (request.reason or "")
 
@@ -477,7 +477,7 @@ def test_one_wrong_request_does_not_spoil_the_others(office: Office, clock: Tick
     clock.go_on(seconds=31)
     assert office.work() == 2
     assert office.states(ids) == ["done", "failed", "done"]
-    assert "Sample 1000000 is not among client 0's data" in (office.ledger.request(ids[1]).reason or "")
+    assert "Sample 1000000 is not among client 0's data" in (office.ledger.requests.get(ids[1]).reason or "")
 
 
 @pytest.mark.real
@@ -488,13 +488,13 @@ def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
     office.register("quick", audit_level="quick")
     id = office.queue(CLASS, "quick")
     assert Worker(ledger, "stopped", Meddling(stage, stop.set)).run(stop) == 0
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("queued", 0)
     trained: list[str] = []
     watcher = Meddling("", lambda: None, seen=trained)
     assert Attended(ledger, "second", watcher).run(once=True) == 1
-    assert ledger.request(id).state == "done"
-    assert digest(ledger.load_model(ledger.current_version("quick").sha256)) == by_hand(office, 1, CLASS)
+    assert ledger.requests.get(id).state == "done"
+    assert digest(ledger.models.load(ledger.versions.current("quick").sha256)) == by_hand(office, 1, CLASS)
     assert ("fedaf-c (default)" in trained) == (stage == "fedaf-c"), "once forgotten, it is not forgotten again"
     if stage.startswith("examining"):
         assert trained.count("oracles") <= 1, "only to say that all are there"
@@ -507,17 +507,17 @@ def test_a_worker_that_was_taken_for_dead_throws_its_work_away(office: Office, c
 
     def meanwhile() -> None:
         clock.go_on(hours=1)
-        claim = ledger.claim("second")
+        claim = ledger.work.claim("second")
         assert claim is not None
         assert claim.taken_over
         assert Attended(ledger, "second").serve(claim) is not None
 
     assert Attended(ledger, "first", Meddling("examining", meanwhile)).run(once=True) == 0
     office.served_once([id])
-    assert ledger.request(id).worker == "second"
+    assert ledger.requests.get(id).worker == "second"
     assert [path.name for path in sorted(office.workplace().parent.iterdir())] == ["0", "1"]
     assert office.work() == 0
-    ledger.rollback("digits", 1, "To see that folders of old versions are cleared.", actor="oscar")
+    ledger.versions.roll_back("digits", 1, "To see that folders of old versions are cleared.", actor="oscar")
     Attended(ledger, "third").run(once=True)
     assert [sorted(path.name for path in office.workplace(n).iterdir()) for n in (0, 1)] == [[".worker"]] * 2
 
@@ -531,11 +531,11 @@ def test_the_lease_is_renewed_while_it_works(url: str, run: Path, tmp_path: Path
         id, seen = office.queue(CLASS), []
 
         def look() -> None:
-            first = ledger.federation("digits").lease_until
+            first = ledger.federations.get("digits").lease_until
             assert first is not None
             while utc_now() <= first:
                 time.sleep(0.05)
-            seen.append(ledger.claim("thief"))
+            seen.append(ledger.work.claim("thief"))
 
         worker = Attended(ledger, "first", Meddling("auditing", look), lease_seconds=3.0)
         assert worker.run(once=True) == 1
@@ -551,12 +551,12 @@ def test_oracles_serve_again_and_are_destroyed_with_the_version_before(ledger: L
     office.register(audit_level="quick", keep_days=7)
     id = office.queue(CLASS)
     office.work()
-    first = ledger.version("digits", 1)
+    first = ledger.versions.get("digits", 1)
     oracles = sorted((office.workplace() / "oracles").iterdir())
     times = [path.stat().st_mtime_ns for path in oracles]
     assert len(oracles) == 2 * 2, "two beside Retrain, each with a note"
-    ledger.rollback("digits", 1, "Once more.", actor="oscar")
-    ledger.retry(id, actor="oscar")
+    ledger.versions.roll_back("digits", 1, "Once more.", actor="oscar")
+    ledger.requests.retry(id, actor="oscar")
     office.work()
     assert [path.stat().st_mtime_ns for path in oracles] == times, "not trained again"
     for days in (7, 1):  # announced, and gone a day later
@@ -564,14 +564,14 @@ def test_oracles_serve_again_and_are_destroyed_with_the_version_before(ledger: L
         office.work()
     assert not any(path.exists() for path in oracles)
     assert not list(inside.rglob("*.safetensors")), "the run's own checkpoints held the target too"
-    assert not ledger.model_path(first.sha256).exists()
-    said = [json.loads(event.body) for event in ledger.events(kinds=["destroyed"])]
+    assert not ledger.models.path(first.sha256).exists()
+    said = [json.loads(event.body) for event in ledger.trail.events(kinds=["destroyed"])]
     kinds = {item["kind"] for body in said for item in body["remains"]}
     assert kinds == {"oracle", "checkpoint"}
     assert all(len(item["sha256"]) == 64 for body in said for item in body["remains"])
     second = office.queue(samples_of(1, 0))
     office.work()
-    assert ledger.request(second).state == "done", "the run's configuration is all that is needed of it"
+    assert ledger.requests.get(second).state == "done", "the run's configuration is all that is needed of it"
 
 
 def test_a_worker_needs_a_key(ledger: Ledger, tmp_path: Path):
@@ -595,7 +595,7 @@ def test_a_key_that_goes_away_stops_the_worker_and_no_request(
             time.sleep(0.02)
 
     ledger = office.ledger
-    (private,) = (path for path in ledger.key_folder.glob("*.pem") if ".public" not in path.name)
+    (private,) = (path for path in ledger.keys.folder.glob("*.pem") if ".public" not in path.name)
     with at_work(Attended(ledger, "first", poll_seconds=0.05)):
         ids = [office.queue(CLASS)]
         wait_until_done(office, ids)
@@ -603,7 +603,7 @@ def test_a_key_that_goes_away_stops_the_worker_and_no_request(
         wait_for_complaints(1)
         ids.append(office.queue(samples_of(1, 0)))
         wait_for_complaints(2)
-        assert ledger.request(ids[1]).attempts == 0
+        assert ledger.requests.get(ids[1]).attempts == 0
         private.with_suffix(".away").rename(private)
         wait_until_done(office, ids)
     office.served_once(ids)
@@ -657,4 +657,4 @@ def test_history_of_the_run_is_used_where_it_is(ledger: Ledger, tmp_path: Path):
     office.register(method="federaser")
     id = office.queue(CLASS)
     office.work()
-    assert ledger.request(id).state == "done", ledger.request(id).reason
+    assert ledger.requests.get(id).state == "done", ledger.requests.get(id).reason

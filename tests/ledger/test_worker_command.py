@@ -33,7 +33,7 @@ def test_once(office: Office):
     assert result.exit_code == 0
     assert json.loads(result.stdout) == {"served": 2}
     office.served_once(ids)
-    assert office.ledger.request(ids[0]).worker == "cron"
+    assert office.ledger.requests.get(ids[0]).worker == "cron"
 
 
 def test_an_unknown_federation_and_a_missing_key_are_refused(office: Office, tmp_path: Path):
@@ -49,21 +49,21 @@ def test_an_unknown_federation_and_a_missing_key_are_refused(office: Office, tmp
 def test_sigterm_gives_back_what_is_under_way(office: Office, tmp_path: Path):
     """It ends with status 0 in the middle of the audit, and nothing is counted against the request."""
     ledger = office.ledger
-    ledger.change_federation("digits", audit_level="full", actor="oscar")
+    ledger.federations.change("digits", audit_level="full", actor="oscar")
     id = office.queue(samples_of(0, 0))
     worker = WorkerProcess(ledger.home, ledger.database.url, "service", log=tmp_path / "log")
     try:
         deadline = time.monotonic() + 120
-        while ledger.request(id).state != "auditing" and time.monotonic() < deadline:
+        while ledger.requests.get(id).state != "auditing" and time.monotonic() < deadline:
             time.sleep(0.01)
         assert worker.end() == 0, worker.log.read_text()
     finally:
         worker.process.kill()
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("queued", 0)
     assert office.kinds(id)[-2:] == ["auditing", "queued"]
     assert "waits again" in worker.log.read_text()
-    ledger.change_federation("digits", audit_level="alone", actor="oscar")
+    ledger.federations.change("digits", audit_level="alone", actor="oscar")
     assert office.work() == 1
     office.served_once([id])
 

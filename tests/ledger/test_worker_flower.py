@@ -89,31 +89,31 @@ def test_from_the_queue_to_the_certificate(site: Site):
     began = time.monotonic()
     assert Attended(ledger, "beside", lease_seconds=5.0).run(once=True) == 1, site.flower.logs()
     print(f"A request on Flower took {time.monotonic() - began:.0f} s.")
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.version) == ("done", 2), request.reason
     settings = AppSettings.read(CONFIG)
     federation = settings.run.build_federation(settings.run.load_dataset())
     before = Run(site.folder / "trained").load_model()
     expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **HELD)
-    version = ledger.current_version("sites")
-    guard = ledger.load_guard(version.guard)
-    assert digest(ledger.load_model(version.sha256)) == digest(expected.state), "the same bits"
+    version = ledger.versions.current("sites")
+    guard = ledger.models.load_guard(version.guard)
+    assert digest(ledger.models.load(version.sha256)) == digest(expected.state), "the same bits"
     assert guard is not None
     assert expected.guard is not None
     assert digest(guard.to_state()) == digest(expected.guard.to_state())
     assert site.withdrawn(0) == [FIRST.to_json()]
-    assert ledger.progress([id])[id].fraction >= 0.2
-    assert ledger.report_of(id) is not None
-    assert ledger.certificate_of(id) is not None
-    assert ledger.check().problems == ()
+    assert ledger.work.progress([id])[id].fraction >= 0.2
+    assert ledger.requests.report_of(id) is not None
+    assert ledger.versions.certificate_of(id) is not None
+    assert ledger.trail.check().problems == ()
 
 
 @pytest.mark.slow
 def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Path):
     """kill -9 while Flower works: the next worker waits for the same run, and there is one new version."""
     office, ledger = site.office, site.office.ledger
-    before, versions = site.runs(), len(ledger.versions("sites"))
-    earlier = ledger.load_guard(ledger.current_version("sites").guard)
+    before, versions = site.runs(), len(ledger.versions.of("sites"))
+    earlier = ledger.models.load_guard(ledger.versions.current("sites").guard)
     ids = [office.queue(SECOND, "sites"), office.queue(FIRST, "sites")]
     killed = WorkerProcess(ledger.home, ledger.database.url, "killed", "--lease", "2", log=tmp_path / "log")
     deadline = time.monotonic() + 120
@@ -124,14 +124,14 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
     time.sleep(2.5)
     assert Attended(ledger, "heir", lease_seconds=5.0).run(once=True) == 2, site.flower.logs()
     assert office.states(ids) == ["done", "done"]
-    assert len(ledger.versions("sites")) == versions + 1
-    guard = ledger.load_guard(ledger.current_version("sites").guard)
+    assert len(ledger.versions.of("sites")) == versions + 1
+    guard = ledger.models.load_guard(ledger.versions.current("sites").guard)
     assert guard is not None
     assert guard.count > (0 if earlier is None else earlier.count), "what the one before held, and more"
     assert site.runs() == before + 1
-    assert {"worker/killed", "worker/heir"} <= {event.actor for event in ledger.events(request=ids[0], limit=100)}
+    assert {"worker/killed", "worker/heir"} <= {event.actor for event in ledger.trail.events(request=ids[0], limit=100)}
     assert site.withdrawn(1) == [SECOND.to_json()]
-    assert ledger.check().problems == ()
+    assert ledger.trail.check().problems == ()
 
 
 @pytest.mark.slow
@@ -140,18 +140,18 @@ def test_what_goes_wrong_on_flower_is_told_in_its_own_words(site: Site):
     office, ledger = site.office, site.office.ledger
     wrong = office.queue(ErasureRequest.of_samples(0, [1_000_000]), "sites")
     Attended(ledger, "beside").run(once=True)
-    request = ledger.request(wrong)
+    request = ledger.requests.get(wrong)
     assert request.state == "failed", site.flower.logs()
     assert "Sample 1000000 is not among client 0's data" in (request.reason or "")
-    ledger.change_federation(
+    ledger.federations.change(
         "sites", place=str(write_place(site.folder / "nowhere.toml", connection="nowhere")), actor="oscar"
     )
     id = office.queue(ErasureRequest.of_client(1), "sites")
     Attended(ledger, "beside").run(once=True)
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("queued", 1)
     assert "`flwr run` failed" in (request.reason or "")
-    ledger.change_federation("sites", place=str(site.folder / "place.toml"), actor="oscar")
+    ledger.federations.change("sites", place=str(site.folder / "place.toml"), actor="oscar")
 
 
 def prepared(folder: Path, trained: Path, *requests: ErasureRequest) -> Job:
@@ -250,11 +250,11 @@ def test_register_flower_is_a_command(tmp_path: Path):
     train_run(tmp_path / "trained", AppSettings.read({**CONFIG, "rounds": 1}).run)
     home, file = tmp_path / "home", write_place(tmp_path / "place.toml")
     with Ledger.open(home, _url(tmp_path)) as ledger:
-        ledger.add_account("ann", "operator")
+        ledger.accounts.add("ann", "operator")
         words = ["ledger", "register-flower", "sites", str(file), "--as", "ann", "--home", str(home), "--json"]
         result = CliRunner().invoke(app, words, catch_exceptions=False)
         assert result.exit_code == 0
-        federation = ledger.federation("sites")
+        federation = ledger.federations.get("sites")
         assert json.loads(result.stdout) == federation.to_json()
         assert (federation.kind, federation.place) == ("flower", str(file))
         with pytest.raises(InputError, match="There is no file"):

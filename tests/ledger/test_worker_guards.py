@@ -44,15 +44,15 @@ def office(ledger: Ledger, run: Path) -> Office:
 def by_hand(ledger: Ledger, before: Version, target: ErasureRequest, *served: ErasureRequest) -> Forgetting:
     """What the method makes of a version, under its guard."""
     federation = CONFIG.build_federation(CONFIG.load_dataset())
-    model, guard = ledger.load_model(before.sha256), ledger.load_guard(before.guard)
+    model, guard = ledger.models.load(before.sha256), ledger.models.load_guard(before.guard)
     return forget(federation, model, target, CONFIG.schedule, "fedaf", served=served, guard=guard, **HELD)
 
 
 def same(ledger: Ledger, version: Version, made: Forgetting) -> None:
-    guard = ledger.load_guard(version.guard)
+    guard = ledger.models.load_guard(version.guard)
     assert guard is not None
     assert made.guard is not None
-    assert digest(ledger.load_model(version.sha256)) == digest(made.state)
+    assert digest(ledger.models.load(version.sha256)) == digest(made.state)
     assert digest(guard.to_state()) == digest(made.guard.to_state())
 
 
@@ -70,34 +70,34 @@ def test_a_request_leaves_its_guard_and_the_next_one_begins_with_it(office: Offi
     ledger, ids = office.ledger, [office.queue(CLASS), office.queue(OTHER)]
     assert office.work() == 2
     office.served_once(ids)
-    one, two, three = ledger.versions("digits")
+    one, two, three = ledger.versions.of("digits")
     assert one.guard is None
     same(ledger, two, by_hand(ledger, one, CLASS))
     same(ledger, three, by_hand(ledger, two, OTHER, CLASS))
     unheld = by_hand(ledger, replace_guard(two), OTHER, CLASS)
-    assert digest(unheld.state) != digest(ledger.load_model(three.sha256)), "the guard made a difference"
-    assert held_weights(ledger.load_guard(two.guard)) < held_weights(ledger.load_guard(three.guard))
-    said = [json.loads(e.body).get("guard") for e in ledger.events(kinds=["version published"], after=0)]
+    assert digest(unheld.state) != digest(ledger.models.load(three.sha256)), "the guard made a difference"
+    assert held_weights(ledger.models.load_guard(two.guard)) < held_weights(ledger.models.load_guard(three.guard))
+    said = [json.loads(e.body).get("guard") for e in ledger.trail.events(kinds=["version published"], after=0)]
     assert said == [None, two.guard, three.guard]
 
-    text = ledger.evidence_of(ids[1])
+    text = ledger.requests.evidence_of(ids[1])
     assert text is not None
     file = tmp_path / "evidence.json"
     file.write_text(text)
     models = read_evidence(file)["models"]
     assert models["subject"]["guard"]["sha256"] == three.guard
     assert models["before"]["guard"]["sha256"] == two.guard
-    words = ["verify", str(file), "--model", str(ledger.model_path(three.sha256)), "--guard"]
+    words = ["verify", str(file), "--model", str(ledger.models.path(three.sha256)), "--guard"]
     assert three.guard is not None
     assert two.guard is not None
-    said_of_it = CliRunner().invoke(app, [*words, str(ledger.model_path(three.guard))], catch_exceptions=False)
+    said_of_it = CliRunner().invoke(app, [*words, str(ledger.models.path(three.guard))], catch_exceptions=False)
     assert "The model is the one that was examined" in said_of_it.stdout
     assert "The guard is the one that later rounds were held to" in said_of_it.stdout
     with pytest.raises(InputError, match="is not the guard under which"):
-        verify_evidence(file, ledger.model_path(three.sha256), ledger.model_path(two.guard))
+        verify_evidence(file, ledger.models.path(three.sha256), ledger.models.path(two.guard))
     with pytest.raises(InputError, match=r"is not there; name it with --guard\.$"):
-        verify_evidence(file, ledger.model_path(three.sha256))
-    assert ledger.check().problems == ()
+        verify_evidence(file, ledger.models.path(three.sha256))
+    assert ledger.trail.check().problems == ()
 
 
 def replace_guard(version: Version) -> Version:
@@ -112,44 +112,44 @@ def test_the_guard_in_force_follows_the_weights(office: Office, clock: Ticking, 
     office.queue(CLASS)
     office.queue(CLASS, subject="another")
     assert office.work() == 2
-    two, three = ledger.versions("digits")[1:]
+    two, three = ledger.versions.of("digits")[1:]
     assert (three.method, three.guard, three.sha256) == ("none", two.guard, two.sha256)
 
-    ledger.change_federation("digits", method="fedaf-c", actor="oscar")
+    ledger.federations.change("digits", method="fedaf-c", actor="oscar")
     office.queue(OTHER)
     assert office.work() == 1
-    four = ledger.current_version("digits")
+    four = ledger.versions.current("digits")
     assert four.guard not in (None, three.guard), "moved to where its model is"
-    assert held_weights(ledger.load_guard(four.guard)) == held_weights(ledger.load_guard(three.guard))
+    assert held_weights(ledger.models.load_guard(four.guard)) == held_weights(ledger.models.load_guard(three.guard))
 
-    ledger.change_federation("digits", method="retrain", actor="oscar")
+    ledger.federations.change("digits", method="retrain", actor="oscar")
     office.queue(samples_of(2, 0))
     assert office.work() == 1
-    assert ledger.current_version("digits").guard is None, "it began afresh"
+    assert ledger.versions.current("digits").guard is None, "it began afresh"
 
-    ledger.change_federation("digits", method="fedaf", settings=HELD, actor="oscar")
-    six = ledger.rollback("digits", 3, "broken", actor="oscar")
+    ledger.federations.change("digits", method="fedaf", settings=HELD, actor="oscar")
+    six = ledger.versions.roll_back("digits", 3, "broken", actor="oscar")
     assert six.guard == three.guard
     office.queue(samples_of(1, 0))
     assert office.work() == 1
-    seven = ledger.current_version("digits")
+    seven = ledger.versions.current("digits")
     same(ledger, seven, by_hand(ledger, six, samples_of(1, 0), CLASS))
 
     backup(ledger, tmp_path / "backup")
     with restore(tmp_path / "backup", tmp_path / "restored", clock=clock) as again:
-        for version in ledger.versions("digits"):
-            again.check_guard(version.guard)
-        assert again.check().problems == ()
+        for version in ledger.versions.of("digits"):
+            again.models.check_guard(version.guard)
+        assert again.trail.check().problems == ()
 
     assert three.guard is not None
     assert seven.guard is not None
     clock.go_on(days=31)
-    assert ledger.destroy_superseded() == [], "they are announced"
+    assert ledger.destruction.destroy_superseded() == [], "they are announced"
     clock.go_on(days=1)
-    assert len(ledger.destroy_superseded()) == 6
-    assert not ledger.model_path(three.guard).exists()
-    assert ledger.model_path(seven.guard).exists()
-    assert ledger.check().problems == ()
+    assert len(ledger.destruction.destroy_superseded()) == 6
+    assert not ledger.models.path(three.guard).exists()
+    assert ledger.models.path(seven.guard).exists()
+    assert ledger.trail.check().problems == ()
 
 
 @pytest.mark.real
@@ -167,24 +167,24 @@ def test_what_an_interrupted_worker_left_counts_if_its_guard_is_whole(office: Of
     heir = Meddling("", lambda: None)
     assert office.work("heir", heir) == 1
     assert any(what.startswith("fedaf") for what in heir.seen) == (not whole), heir.seen
-    two, three = ledger.versions("digits")[1:]
+    two, three = ledger.versions.of("digits")[1:]
     same(ledger, three, by_hand(ledger, two, OTHER, CLASS))
-    assert ledger.check().problems == ()
+    assert ledger.trail.check().problems == ()
 
 
 def test_a_damaged_guard_is_refused_before_the_work_begins(office: Office):
     ledger = office.ledger
     office.queue(CLASS)
     office.work()
-    guard = ledger.current_version("digits").guard
+    guard = ledger.versions.current("digits").guard
     assert guard is not None
-    path = ledger.model_path(guard)
+    path = ledger.models.path(guard)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    assert ledger.check().problems == (f"The guard file {path.name} was changed.",)
+    assert ledger.trail.check().problems == (f"The guard file {path.name} was changed.",)
     watched = Meddling("", lambda: None)
     id = office.queue(OTHER)
     assert office.work(executor=watched) == 0
-    request = ledger.request(id)
+    request = ledger.requests.get(id)
     assert (request.state, request.reason) == (
         "failed", f"The guard file {path.name} was changed: its SHA-256 is another.",
     )  # fmt: skip
@@ -198,18 +198,18 @@ def test_a_run_that_forgot_under_a_guard_is_registered_with_it(ledger: Ledger, r
     forget_run(own, [CLASS], "fedaf", adopt=True, **HELD)
     office = Office(ledger, own)
     office.register(method="fedaf", preset="guarded")
-    (first,) = ledger.versions("digits")
+    (first,) = ledger.versions.of("digits")
     assert first.guard == Run(own).trunk.guard is not None
     office.queue(OTHER)
     assert office.work() == 1
-    same(ledger, ledger.current_version("digits"), by_hand(ledger, first, OTHER, CLASS))
+    same(ledger, ledger.versions.current("digits"), by_hand(ledger, first, OTHER, CLASS))
 
     place = tmp_path / "place.toml"
     for name, clients in (("sites", ""), ("own-data", "[[clients]]\nsamples = 80\n" * CONFIG.clients)):
         place.write_text(f'connection = "there"\nrun = "own"\n{clients}')
         register_flower(ledger, name, place, actor="oscar")
-        assert ledger.current_version(name).guard == first.guard
-    assert ledger.check().problems == ()
+        assert ledger.versions.current(name).guard == first.guard
+    assert ledger.trail.check().problems == ()
 
 
 def test_a_job_is_taken_up_again_and_one_with_another_guard_is_another_job(run: Path, tmp_path: Path):

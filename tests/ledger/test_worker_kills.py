@@ -52,21 +52,21 @@ def test_twenty_kills(url: str, run: Path, tmp_path: Path):
         office.register(method="retrain")
         ids = [office.queue(samples_of(number % 3, 3 * (number // 3))) for number in range(TARGETS)]
         for kill in range(KILLS):
-            begun, steps = ledger.head().number, chance.randint(1, 7)
+            begun, steps = ledger.trail.head().number, chance.randint(1, 7)
             worker = start(home, url, f"killed-{kill}", tmp_path / f"{kill}.log")
-            wait_until(worker, lambda: ledger.head().number >= begun + steps)  # noqa: B023
+            wait_until(worker, lambda: ledger.trail.head().number >= begun + steps)  # noqa: B023
             time.sleep(chance.uniform(0.0, 0.8))
             worker.kill()
             at_work = [state for state in office.states(ids) if state in ("forgetting", "auditing")]
             met[at_work[0] if at_work else "between two"] += 1
-            assert ledger.check().problems == (), f"after kill {kill}"
+            assert ledger.trail.check().problems == (), f"after kill {kill}"
         left = sum(state != "done" for state in office.states(ids))
         print(f"{KILLS} kills met {dict(met)}; {left} of {TARGETS} requests were left then.")
         last = start(home, url, "last", tmp_path / "last.log")
         wait_until(last, lambda: set(office.states(ids)) == {"done"})
         assert last.end() == 0
         office.served_once(ids)
-        taken_over = [event for event in ledger.events(kinds=["queued"], limit=500) if "taken over" in event.body]
+        taken_over = [event for event in ledger.trail.events(kinds=["queued"], limit=500) if "taken over" in event.body]
         assert len(taken_over) >= KILLS // 3, "the kills met workers at work"
         assert left < TARGETS, "and some requests were served in between"
 
@@ -91,9 +91,9 @@ def test_two_workers_fifty_requests(postgres: PostgresServer, run: Path, tmp_pat
         print(f"50 requests in {time.monotonic() - began:.0f} s.")
         for name in names:
             office.served_once(ids[name], name)
-        served = [ledger.request(id).worker for name in names for id in ids[name]]
+        served = [ledger.requests.get(id).worker for name in names for id in ids[name]]
         assert {*served} == {"a", "b"}, "both had their share"
-        assert all(ledger.request(id).attempts == 1 for name in names for id in ids[name])
+        assert all(ledger.requests.get(id).attempts == 1 for name in names for id in ids[name])
     postgres.drop(url)
 
 
@@ -113,4 +113,4 @@ def test_a_crowd_of_workers_on_one_sqlite(run: Path, tmp_path: Path):
             assert "does not answer" not in worker.log.read_text()
         for name in names:
             office.served_once(ids[name], name)
-        assert all(ledger.request(id).attempts == 1 for name in names for id in ids[name])
+        assert all(ledger.requests.get(id).attempts == 1 for name in names for id in ids[name])

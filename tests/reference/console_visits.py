@@ -59,4 +59,4 @@ def field(page: str, name: str) -> str:
 
 def denials(ledger: Ledger) -> list[dict[str, Any]]:
     """What was refused, newest first."""
-    return [event.to_json()["body"] for event in ledger.events(kinds=["denied"])]
+    return [event.to_json()["body"] for event in ledger.trail.events(kinds=["denied"])]

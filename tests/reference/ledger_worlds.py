@@ -114,22 +114,22 @@ class World:
     def __init__(self, ledger: Ledger, clock: Ticking) -> None:
         self.ledger, self.clock = ledger, clock
         self._asked = 0
-        if not ledger.public_keys():  # or it is a copy, and everything is there
-            ledger.make_key()
-            ledger.add_account("ann", "requester")
-            ledger.add_account("oscar", "officer")
+        if not ledger.keys.all():  # or it is a copy, and everything is there
+            ledger.keys.make()
+            ledger.accounts.add("ann", "requester")
+            ledger.accounts.add("oscar", "officer")
             self.register("digits")
 
     def register(self, name: str, **settings: Any) -> None:
         weights = {"w": torch.full((3,), float(sum(map(ord, name))))}
-        self.ledger.register_federation(name, "local", "/nowhere", DESCRIPTION, weights, **settings)
+        self.ledger.federations.register(name, "local", "/nowhere", DESCRIPTION, weights, **settings)
 
     def ask(
         self, target: ErasureRequest | None = None, federation: str = "digits", subject: str | None = None
     ) -> Request:
         """A request that is received."""
         self._asked += 1
-        return self.ledger.submit(
+        return self.ledger.requests.submit(
             federation, target or ErasureRequest.of_class(0, 1), subject=subject or f"case-{self._asked}",
             ground="objection", asked_by="ann",
         ).request  # fmt: skip
@@ -137,18 +137,18 @@ class World:
     def queued(self, **how: Any) -> Request:
         """A request that waits for a worker."""
         request = self.ask(**how)
-        self.ledger.accept(request.id, actor="oscar")
-        return self.ledger.queue(request.id, actor="oscar")
+        self.ledger.requests.accept(request.id, actor="oscar")
+        return self.ledger.requests.queue(request.id, actor="oscar")
 
     def claim(self, worker: str = "first", **how: Any) -> Claim:
-        claim = self.ledger.claim(worker, **how)
+        claim = self.ledger.work.claim(worker, **how)
         assert claim is not None
         return claim
 
     def guard(self, bound: float = 1.0) -> str:
         """A guard that is in the ledger's folder, as a worker would store it; its SHA-256."""
         bounds = torch.full((3,), bound)
-        stored = self.ledger.store_guard(Guard({"w": bounds}, {"w": bounds + 1}))
+        stored = self.ledger.models.store_guard(Guard({"w": bounds}, {"w": bounds + 1}))
         assert stored is not None
         return stored
 
@@ -163,7 +163,7 @@ class World:
     ) -> Result:
         """What a worker would have computed: the same bits whoever does it."""
         number = claim.parent.number + int(claim.requests[0].id[:6], 16)
-        model = self.ledger.store_model({"w": torch.full((3,), float(number))})
+        model = self.ledger.models.store({"w": torch.full((3,), float(number))})
         file = self.ledger.home / f"{model[:12]}.json"
         evidence = write_evidence_of(model, file, says=says, guard=guard)
         after = None if fell is None else 90.0 - fell
@@ -172,20 +172,20 @@ class World:
     def serve(self, worker: str = "first", **how: Any) -> Finished:
         """Claim and finish the next thing."""
         claim = self.claim(worker)
-        self.ledger.start_audit(claim)
-        return self.ledger.finish(claim, self.result(claim, **how))
+        self.ledger.work.start_audit(claim)
+        return self.ledger.versions.finish(claim, self.result(claim, **how))
 
     def destroy(self) -> list[Version]:
         """Two looks, a day apart: what is over is announced, and gone a day later."""
-        self.ledger.destroy_superseded()
+        self.ledger.destruction.destroy_superseded()
         self.clock.go_on(days=1)
-        return self.ledger.destroy_superseded()
+        return self.ledger.destruction.destroy_superseded()
 
     def served(self, **how: Any) -> Request:
         """A request that is done."""
         request = self.queued(**how)
         self.serve()
-        return self.ledger.request(request.id)
+        return self.ledger.requests.get(request.id)
 
 
 @contextmanager

@@ -44,23 +44,23 @@ class Office:
 
     def __init__(self, ledger: Ledger, run: Path) -> None:
         self.ledger, self.run = ledger, run
-        ledger.make_key()
-        ledger.add_account("ann", "requester")
-        ledger.add_account("oscar", "officer")
+        ledger.keys.make()
+        ledger.accounts.add("ann", "requester")
+        ledger.accounts.add("oscar", "officer")
         self._asked = 0
 
     def register(self, name: str = "digits", **settings: Any) -> None:
         values = {"method": "fedaf-c", "audit_level": "alone", **LEAVE_IT, **settings}
-        self.ledger.register_run(name, self.run, **values)
+        self.ledger.federations.register_run(name, self.run, **values)
 
     def queue(self, target: ErasureRequest, federation: str = "digits", subject: str | None = None) -> str:
         """A request that waits for a worker; its id."""
         self._asked += 1
-        request = self.ledger.submit(
+        request = self.ledger.requests.submit(
             federation, target, subject=subject or f"case-{self._asked}", ground="objection", asked_by="ann"
         ).request
-        self.ledger.accept(request.id, actor="oscar")
-        return self.ledger.queue(request.id, actor="oscar").id
+        self.ledger.requests.accept(request.id, actor="oscar")
+        return self.ledger.requests.queue(request.id, actor="oscar").id
 
     def work(self, name: str = "first", executor: Any = None, *, publish: bool = True, **how: Any) -> int:
         """One worker until nothing waits. Models this small are seldom `forgotten`: with `publish`, oscar publishes
@@ -68,11 +68,11 @@ class Office:
         return (Attended if publish else Worker)(self.ledger, name, executor, **how).run(once=True)
 
     def states(self, ids: Sequence[str]) -> list[str]:
-        return [self.ledger.request(id).state for id in ids]
+        return [self.ledger.requests.get(id).state for id in ids]
 
     def kinds(self, id: str) -> list[str]:
         """What happened to a request, oldest first."""
-        return [event.kind for event in self.ledger.events(request=id, after=0, limit=500)]
+        return [event.kind for event in self.ledger.trail.events(request=id, after=0, limit=500)]
 
     def workplace(self, number: int = 0, federation: str = "digits") -> Path:
         return self.ledger.home / "work" / federation / str(number)
@@ -80,17 +80,17 @@ class Office:
     def served_once(self, ids: Sequence[str], federation: str = "digits") -> None:
         """Every one of these is done, by a version of its own, and the trail says the same."""
         ledger = self.ledger
-        requests = [ledger.request(id) for id in ids]
+        requests = [ledger.requests.get(id) for id in ids]
         assert {request.state for request in requests} == {"done"}
-        versions = ledger.versions(federation)
+        versions = ledger.versions.of(federation)
         assert [version.number for version in versions] == list(range(1, len(ids) + 2))
         assert [version.parent for version in versions] == [None, *range(1, len(ids) + 1)]
         assert sorted(request.version or 0 for request in requests) == list(range(2, len(ids) + 2))
         for request in requests:
             kinds = self.kinds(request.id)
             assert kinds.count("done") == kinds.count("certified") == 1, kinds
-            assert ledger.certificate_of(request.id) is not None
-        check = ledger.check()
+            assert ledger.versions.certificate_of(request.id) is not None
+        check = ledger.trail.check()
         assert check.problems == ()
 
 
@@ -101,7 +101,7 @@ class Attended(Worker):
         finished = super().serve(claim, stop)
         if finished is None or finished.version is not None:
             return finished
-        return self.ledger.decide(finished.requests[0].id, True, "It is a test.", actor="oscar")
+        return self.ledger.versions.decide(finished.requests[0].id, True, "It is a test.", actor="oscar")
 
 
 @dataclass

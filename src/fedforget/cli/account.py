@@ -27,7 +27,7 @@ def add_account(
 ) -> None:
     """Add an account without a password; it signs in by a link."""
     with open_ledger(home, url) as ledger:
-        account = ledger.add_account(name, role, actor=operator(ledger))
+        account = ledger.accounts.add(name, role, actor=operator(ledger))
     print_result(as_json, account.to_json(), [f"Added {account.name}, {account.role}."])
 
 
@@ -35,7 +35,7 @@ def add_account(
 def list_accounts(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
     """All accounts."""
     with open_ledger(home, url) as ledger:
-        accounts = [account.to_json() for account in ledger.accounts()]
+        accounts = [account.to_json() for account in ledger.accounts.all()]
     if as_json:
         print(json.dumps(accounts))
         return
@@ -53,7 +53,7 @@ def disable_account(
     """Switch an account off; its sessions end now."""
     with open_ledger(home, url) as ledger:
         actor = acting(ledger, as_account, Permission.KEEP_ACCOUNTS).actor
-        account = ledger.change_account(name, disabled=True, actor=actor)
+        account = ledger.accounts.change(name, disabled=True, actor=actor)
     print_result(as_json, account.to_json(), [f"{account.name} is disabled."])
 
 
@@ -68,11 +68,11 @@ def make_link(
 ) -> None:
     """A link that signs this account in, once; for one that has nothing else to sign in with."""
     with open_ledger(home, url) as ledger:
-        if ledger.can_prove_itself(name):
+        if ledger.accounts.can_prove_itself(name):
             raise InputError(
                 f"'{name}' has a password, a token or a sign-in provider; an admin makes a link for it in the console. "
                 "Where no admin can sign in any more, add one: fedforget account add NAME --role admin."
             )
-        secret = ledger.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
+        secret = ledger.accounts.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
     link = f"{console.rstrip('/')}/link/{secret}"
     print_result(as_json, {"link": link}, [link])

@@ -38,7 +38,7 @@ def acting(ledger: Ledger, named: str | None, permission: Permission) -> Acting:
     """The account that was named, or whose token this is, if its role allows this."""
     account, actor = _who(ledger, named or os.environ.get(ACCOUNT))
     if not may(Role(account.role), permission):
-        ledger.append_event(actor, "denied", {"by": "command", "why": f"may not {permission}", "role": account.role})
+        ledger.trail.append(actor, "denied", {"by": "command", "why": f"may not {permission}", "role": account.role})
         raise InputError(f"The account '{account.name}' is {account.role}, and may not {permission}.")
     return Acting(account.name, actor)
 
@@ -58,15 +58,15 @@ def operator(ledger: Ledger) -> str:
 def _who(ledger: Ledger, named: str | None) -> tuple[Account, str]:
     secret = os.environ.get(TOKEN)
     if secret:
-        person = ledger.token(secret)
+        person = ledger.accounts.token(secret)
         if person is None:
-            ledger.append_event("system", "denied", {"by": "command", "why": "no such token, or not any more"})
+            ledger.trail.append("system", "denied", {"by": "command", "why": "no such token, or not any more"})
             raise InputError(f"${TOKEN} is no token, or not any more; make one in the console, under Your account.")
         if named is not None and named.lower() != person.name:
             raise InputError(f"${TOKEN} is of the account '{person.name}', not of '{named}'.")
-        return ledger.account(person.name), person.name
+        return ledger.accounts.get(person.name), person.name
     account = _named(ledger, (named or pwd.getpwuid(os.geteuid()).pw_name).lower())
-    if not ledger.can_prove_itself(account.name):
+    if not ledger.accounts.can_prove_itself(account.name):
         return account, f"{operator(ledger)} as {account.name}"
     if account.password is None or not sys.stdin.isatty():
         raise InputError(
@@ -74,7 +74,7 @@ def _who(ledger: Ledger, named: str | None) -> tuple[Account, str]:
             "under Your account), or type its password at a terminal."
         )
     password = typer.prompt(f"Password of {account.name}", hide_input=True, err=True)
-    if ledger.authenticate(account.name, password) is None:
+    if ledger.accounts.authenticate(account.name, password) is None:
         raise InputError(f"This is not the password of '{account.name}'.")
     return account, account.name
 
@@ -83,7 +83,7 @@ def _named(ledger: Ledger, name: str) -> Account:
     from fedforget.ledger.errors import MissingError
 
     try:
-        account = ledger.account(name)
+        account = ledger.accounts.get(name)
     except MissingError:
         raise InputError(
             f"There is no account '{name}'; name one with --as, or add it: fedforget account add {name} --role ROLE."

@@ -64,7 +64,7 @@ def restore(
     make_nothing_for_others()
     where = home or default_home()
     with restore_backup(file, where, url, pins=_pins(pin)) as ledger:
-        head = ledger.head()
+        head = ledger.trail.head()
     print_result(as_json, {"home": str(where), "pin": str(head)},
            [f"Restored into {where}; the chain of {head.number} events is intact."])  # fmt: skip
 
@@ -78,7 +78,7 @@ def show_pin(
 ) -> None:
     """Print the head of the chain. Kept elsewhere, it tells later whether the chain was written anew."""
     with open_ledger(home, url) as ledger:
-        head = ledger.head()
+        head = ledger.trail.head()
     if out is not None:
         write_text(out, f"{head}\n")
     print_result(
@@ -104,7 +104,7 @@ def check(
 ) -> None:
     """Check all of it: the chain, what it speaks of, every file; exit code 1 if something is not as it was."""
     with open_ledger(home, url) as ledger:
-        found = ledger.check(*_pins(pin))
+        found = ledger.trail.check(*_pins(pin))
     good = f"The chain of {found.events} events is intact, and everything is as it was written."
     values = {"intact": found.intact, "events": found.events, "head": found.head, "problems": found.problems}
     print_result(as_json, values, list(found.problems) or [good])
@@ -145,7 +145,7 @@ def register_run(
     """Make a trained run folder a federation that requests can be about."""
     with open_ledger(home, url) as ledger:
         actor = acting(ledger, as_account, Permission.ROLL_BACK).actor  # who may say which model is the current one
-        federation = ledger.register_run(
+        federation = ledger.federations.register_run(
             name, run, actor=actor, method=method, preset=preset, audit_level=audit_level,
             accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
         )  # fmt: skip
@@ -164,7 +164,9 @@ def rollback(
 ) -> None:
     """Make an older version current again. Requests served since then fail, and can be queued again."""
     with open_ledger(home, url) as ledger:
-        version = ledger.rollback(federation, to, reason, actor=acting(ledger, as_account, Permission.ROLL_BACK).actor)
+        version = ledger.versions.roll_back(
+            federation, to, reason, actor=acting(ledger, as_account, Permission.ROLL_BACK).actor
+        )
     print_result(
         as_json, version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."]
     )

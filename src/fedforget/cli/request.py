@@ -50,7 +50,9 @@ def submit(
     target = _target(client, label, samples, feature, whole_client)
     with open_ledger(home, url) as ledger:
         who = acting(ledger, as_account, Permission.SUBMIT)
-        done = ledger.submit(federation, target, subject=subject, ground=ground, asked_by=who.account, actor=who.actor)
+        done = ledger.requests.submit(
+            federation, target, subject=subject, ground=ground, asked_by=who.account, actor=who.actor
+        )
     request = done.request
     line = f"Request {request.id} is {request.state}: {target.describe()}, due {request.due:%Y-%m-%d}."
     print_result(as_json, {**request.to_json(), "created": done.created},
@@ -95,10 +97,10 @@ def list_requests(
 
         now = ledger.clock()
         before = None if due_within is None else now + timedelta(days=due_within)
-        page = ledger.requests(
+        page = ledger.requests.page(
             states=state or sorted(OPEN), federation=federation, due_before=before, order="due", limit=limit
         )
-        said = ledger.verdicts(page.requests)
+        said = ledger.versions.verdicts(page.requests)
     if as_json:
         print(json.dumps([{**request.to_json(), "verdict": said.get(request.id)} for request in page.requests]))
         return
@@ -131,13 +133,16 @@ def show(
 ) -> None:
     """One request with its events; its papers into files."""
     with open_ledger(home, url) as ledger:
-        request = ledger.find_request(id)
-        events = ledger.events(request=request.id, after=0, limit=500)
-        signed, verdict = ledger.certificate_of(request.id), ledger.verdicts([request]).get(request.id)
+        request = ledger.requests.find(id)
+        events = ledger.trail.events(request=request.id, after=0, limit=500)
+        signed, verdict = (
+            ledger.versions.certificate_of(request.id),
+            ledger.versions.verdicts([request]).get(request.id),
+        )
         papers = {
             "certificate": (certificate, None if signed is None else signed.content),
-            "evidence": (evidence, ledger.evidence_of(request.id)),
-            "report": (report, ledger.report_of(request.id)),
+            "evidence": (evidence, ledger.requests.evidence_of(request.id)),
+            "report": (report, ledger.requests.report_of(request.id)),
         }
     for name, (file, text) in papers.items():
         if file is not None:
@@ -159,9 +164,9 @@ def accept(
 ) -> None:  # fmt: skip
     """Accept a request and queue it for a worker."""
     with open_ledger(home, url) as ledger:
-        actor, found = acting(ledger, as_account, Permission.ACCEPT).actor, ledger.find_request(id)
-        ledger.accept(found.id, actor=actor)
-        _changed(ledger.queue(found.id, actor=actor), as_json)
+        actor, found = acting(ledger, as_account, Permission.ACCEPT).actor, ledger.requests.find(id)
+        ledger.requests.accept(found.id, actor=actor)
+        _changed(ledger.requests.queue(found.id, actor=actor), as_json)
 
 
 @request_app.command()
@@ -172,7 +177,7 @@ def refuse(
     """Refuse a request, with the reason."""
     with open_ledger(home, url) as ledger:
         actor = acting(ledger, as_account, Permission.REFUSE).actor
-        _changed(ledger.refuse(ledger.find_request(id).id, reason, actor=actor), as_json)
+        _changed(ledger.requests.refuse(ledger.requests.find(id).id, reason, actor=actor), as_json)
 
 
 @request_app.command()
@@ -188,7 +193,7 @@ def extend(
     """Move a request's deadline, with the reason."""
     with open_ledger(home, url) as ledger:
         actor = acting(ledger, as_account, Permission.EXTEND).actor
-        _changed(ledger.extend(ledger.find_request(id).id, months, reason, actor=actor), as_json)
+        _changed(ledger.requests.extend(ledger.requests.find(id).id, months, reason, actor=actor), as_json)
 
 
 @request_app.command()
@@ -199,7 +204,7 @@ def retry(
     """Queue a failed request again."""
     with open_ledger(home, url) as ledger:
         actor = acting(ledger, as_account, Permission.RETRY).actor
-        _changed(ledger.retry(ledger.find_request(id).id, actor=actor), as_json)
+        _changed(ledger.requests.retry(ledger.requests.find(id).id, actor=actor), as_json)
 
 
 @request_app.command()
@@ -214,9 +219,9 @@ def decide(
 ) -> None:
     """Decide about a version that the verdict, or the accuracy it would cost, held back; with the reason."""
     with open_ledger(home, url) as ledger:
-        actor, found = acting(ledger, as_account, Permission.DECIDE).actor, ledger.find_request(id)
-        ledger.decide(found.id, publish, reason, actor=actor)
-        _changed(ledger.request(found.id), as_json)
+        actor, found = acting(ledger, as_account, Permission.DECIDE).actor, ledger.requests.find(id)
+        ledger.versions.decide(found.id, publish, reason, actor=actor)
+        _changed(ledger.requests.get(found.id), as_json)
 
 
 def _changed(request: Request, as_json: bool) -> None:

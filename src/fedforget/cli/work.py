@@ -42,7 +42,7 @@ def work(
         log.setLevel(logging.WARNING if as_json else logging.INFO)
     with open_ledger(home, url) as ledger:
         if federation is not None:
-            ledger.federation(federation)
+            ledger.federations.get(federation)
         worker = Worker(
             ledger, name, federation=federation, lease_seconds=lease, poll_seconds=poll, device=device
         )  # fmt: skip

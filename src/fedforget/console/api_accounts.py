@@ -35,14 +35,14 @@ def me(visitor: Member) -> MeOut:
 @router.get("/tokens")
 def list_tokens(visitor: Member) -> list[TokenOut]:
     """Your own tokens, without their secrets."""
-    return [TokenOut.of(token) for token in visitor.ledger.tokens(visitor.name)]
+    return [TokenOut.of(token, secret=None) for token in visitor.ledger.accounts.tokens(visitor.name)]
 
 
 @router.post("/tokens", status_code=201)
 def make_token(visitor: Owner, wanted: TokenIn) -> TokenOut:
     """A token for scripts, in your name; the secret is shown this once. In person: a token cannot make another."""
     secret, token = people.make_token(visitor, wanted.label, wanted.days)
-    return TokenOut.of(token, secret)
+    return TokenOut.of(token, secret=secret)
 
 
 @router.delete("/tokens/{id}", status_code=204)
@@ -54,14 +54,14 @@ def revoke_token(visitor: Member, id: Annotated[str, Path(max_length=64)]) -> Re
 
 @router.get("/accounts")
 def list_accounts(visitor: Admin) -> list[AccountOut]:
-    return [AccountOut.of(row) for row in visitor.ledger.accounts()]
+    return [AccountOut.of(row) for row in visitor.ledger.accounts.all()]
 
 
 @router.post("/accounts", status_code=201)
 def add_account(visitor: Keeper, wanted: AccountIn) -> AccountOut:
     """A new account; in person. Without a password it signs in by link, token or OIDC."""
     return AccountOut.of(
-        visitor.ledger.add_account(
+        visitor.ledger.accounts.add(
             wanted.name, wanted.role, password=wanted.password, identity=wanted.identity, actor=visitor.name
         )
     )

@@ -15,6 +15,7 @@ from fedforget.console.models import (
     DecisionIn,
     EventOut,
     ExtensionIn,
+    ProgressOut,
     ReasonIn,
     RequestOut,
     RequestPage,
@@ -24,9 +25,8 @@ from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Visitor, allow, guarded_router
-from fedforget.ledger.errors import MissingError
-from fedforget.ledger.schema import Request
-from fedforget.ledger.states import RequestState
+from fedforget.ledger.schema import Progress, Request
+from fedforget.ledger.states import CLOSED, RequestState
 
 router = guarded_router(prefix=API, tags=["requests"])
 Id = Annotated[str, Path(max_length=64, description="The request's id, 32 hexadecimal digits.")]
@@ -47,7 +47,7 @@ def list_requests(
     after: Annotated[str | None, Query(max_length=100, description="The cursor `next` of the page before.")] = None,
 ) -> RequestPage:
     """Requests, newest first or what is due first; a requester sees their own."""
-    page = visitor.ledger.requests(
+    page = visitor.ledger.requests.page(
         states=state, federation=federation, subject=subject, due_before=_aware(due_before), order=order, limit=limit,
         after=after, asked_by=visitor.only_own,
     )  # fmt: skip
@@ -56,8 +56,20 @@ def list_requests(
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
     """With what the audit says of each, and how far those are that a worker has."""
-    now, said, progress = visitor.ledger.clock(), visitor.ledger.verdicts(rows), cases.progress_of(visitor, rows)
-    return [RequestOut.of(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
+    now, said, progress = (
+        visitor.ledger.clock(),
+        visitor.ledger.versions.verdicts(rows),
+        cases.progress_of(visitor, rows),
+    )
+    return [_out(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
+
+
+def _out(row: Request, now: datetime, verdict: str | None, progress: Progress | None) -> RequestOut:
+    erasure, overdue = row.erasure, row.state not in CLOSED and row.due < now
+    return RequestOut.of(
+        row, target=erasure.to_json(), describes=erasure.describe(), overdue=overdue, verdict=verdict,
+        progress=None if progress is None else ProgressOut.of(progress),
+    )  # fmt: skip
 
 
 def _one(visitor: Visitor, row: Request) -> RequestOut:
@@ -94,7 +106,7 @@ def one_request(visitor: Reader, id: Id) -> RequestOut:
 def events_of_request(visitor: Reader, id: Id) -> list[EventOut]:
     """What happened to it, oldest first."""
     visitor.request(id)
-    return [EventOut.of(event) for event in visitor.ledger.events(request=id, after=0, limit=500)]
+    return [EventOut(**event.to_json()) for event in visitor.ledger.trail.events(request=id, after=0, limit=500)]
 
 
 @router.post("/requests/{id}/accept")
@@ -106,34 +118,32 @@ def accept_request(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: Id
 @router.post("/requests/{id}/refuse")
 def refuse_request(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: Id, refusal: ReasonIn) -> RequestOut:
     """Not to be served, with the reason."""
-    return _one(visitor, visitor.ledger.refuse(id, refusal.reason, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.refuse(id, refusal.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/extend")
 def extend_request(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: Id, extension: ExtensionIn) -> RequestOut:
     """One or two months more, two in all, with the reason."""
-    return _one(visitor, visitor.ledger.extend(id, extension.months, extension.reason, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.extend(id, extension.months, extension.reason, actor=visitor.name))
 
 
 @router.post("/requests/{id}/decide")
 def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, decision: DecisionIn) -> RequestOut:
     """Publish what the gate held, or reject it."""
-    visitor.ledger.decide(id, decision.publish, decision.reason, actor=visitor.name)
-    return _one(visitor, visitor.ledger.request(id))
+    visitor.ledger.versions.decide(id, decision.publish, decision.reason, actor=visitor.name)
+    return _one(visitor, visitor.ledger.requests.get(id))
 
 
 @router.post("/requests/{id}/retry")
 def retry_request(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: Id) -> RequestOut:
     """Queue a failed request again."""
-    return _one(visitor, visitor.ledger.retry(id, actor=visitor.name))
+    return _one(visitor, visitor.ledger.requests.retry(id, actor=visitor.name))
 
 
 @router.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)
 def certificate_of_request(visitor: Reader, id: Id) -> Response:
     """The signed record, byte for byte. Withdrawn: the header `x-fedforget-withdrawn` says when."""
-    found = cases.certificate(visitor, id)
-    if found is None:
-        raise MissingError("The request has no certificate yet.")
+    found = cases.paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
     headers = {} if found.withdrawn is None else {"x-fedforget-withdrawn": found.withdrawn.isoformat()}
     return Response(found.content, media_type="application/json", headers=headers)
 
@@ -141,18 +151,12 @@ def certificate_of_request(visitor: Reader, id: Id) -> Response:
 @router.get("/requests/{id}/evidence", response_class=Response, responses=JSON_FILE)
 def evidence_of_request(visitor: Reader, id: Id) -> Response:
     """The evidence file, byte for byte."""
-    visitor.request(id)
-    found = visitor.ledger.evidence_of(id)
-    if found is None:
-        raise MissingError("The request has no evidence yet.")
+    found = cases.paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
     return Response(found, media_type="application/json")
 
 
 @router.get("/requests/{id}/report", response_class=Response, responses=HTML_FILE)
 def report_of_request(visitor: Reader, id: Id) -> Response:
     """The report, one HTML file."""
-    visitor.request(id)
-    found = visitor.ledger.report_of(id)
-    if found is None:
-        raise MissingError("The request has no report yet.")
+    found = cases.paper(visitor, id, "report", visitor.ledger.requests.report_of)
     return Response(found, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})

@@ -37,15 +37,15 @@ def list_events(
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
 ) -> EventPage:
     """What happened, newest first."""
-    found = visitor.ledger.events(kinds=kind, actor=actor, before=before, limit=limit)
+    found = visitor.ledger.trail.events(kinds=kind, actor=actor, before=before, limit=limit)
     older = found[-1].number if len(found) == limit and found[-1].number > 1 else None
-    return EventPage.model_construct(events=[EventOut.of(event) for event in found], next=older)
+    return EventPage.model_construct(events=[EventOut(**event.to_json()) for event in found], next=older)
 
 
 @router.get("/chain")
 def chain_head(visitor: Annotated[Visitor, allow(Permission.SEE_TRAIL)]) -> HeadOut:
     """The head of the chain: keep its pin somewhere else, to notice a chain that was written anew."""
-    pin = visitor.ledger.head()
+    pin = visitor.ledger.trail.head()
     return HeadOut(ledger=pin.ledger, number=pin.number, hash=pin.hash, pin=str(pin))
 
 
@@ -59,7 +59,7 @@ async def check_chain(visitor: Annotated[Visitor, allow(Permission.CHECK)], aske
 @router.get("/keys")
 def list_keys(visitor: Annotated[Visitor, allow(Permission.VERIFY)]) -> list[KeyOut]:
     """The public keys that certificates were signed with."""
-    return [KeyOut.of(key) for key in visitor.ledger.public_keys()]
+    return [KeyOut.of(key) for key in visitor.ledger.keys.all()]
 
 
 @router.post("/certificates/verify")

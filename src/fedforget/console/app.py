@@ -97,11 +97,11 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
 
 
 async def _tidy(console: Console) -> None:
-    """Now and then, throw away sessions and links whose time is over."""
+    """Now and then, throw away sessions and links that have expired."""
     while True:
         await asyncio.sleep(TIDY_SECONDS)
         try:
-            await anyio.to_thread.run_sync(console.ledger.tidy_secrets)
+            await anyio.to_thread.run_sync(console.ledger.accounts.tidy_secrets)
         except FedForgetError as error:
             log.warning("expired sessions could not be thrown away: %s", error)
 
@@ -161,7 +161,7 @@ def _answer(request: Request, status: int, detail: str, **more: Any) -> Response
     console: Console = request.app.state.console
     secret = request.cookies.get(console.settings.cookie)
     try:
-        person = None if secret is None else console.ledger.session(secret)
+        person = None if secret is None else console.ledger.accounts.session(secret)
     except FedForgetError:
         person = None
     visitor = Visitor(console, person, "nothing", secret or visit_secret(request, console.settings))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from fedforget.console.permissions import Permission
 from fedforget.console.visitors import Visitor, too_often
 from fedforget.errors import InputError
-from fedforget.ledger.errors import ConflictError
+from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
-from fedforget.ledger.schema import Certificate, Progress, Request
+from fedforget.ledger.schema import Progress, Request
 from fedforget.ledger.states import AT_WORK, RequestState
 from fedforget.requests import ErasureRequest
+
+Paper = TypeVar("Paper")
 
 
 def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject: str, ground: str) -> Submission:
@@ -20,7 +23,7 @@ def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject
     wait = visitor.console.submission_limit.take(f"account {visitor.name}")
     if wait:
         raise too_often(wait, "Too many requests at once; wait a minute.")
-    found = visitor.ledger.submit(federation, target, subject=subject, ground=ground, asked_by=visitor.name)
+    found = visitor.ledger.requests.submit(federation, target, subject=subject, ground=ground, asked_by=visitor.name)
     if not found.created and visitor.only_own not in (None, found.request.asked_by):
         raise ConflictError("The same request is on file already; a data-protection officer can say more.")
     return found
@@ -28,20 +31,24 @@ def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject
 
 def accept(visitor: Visitor, id: str) -> Request:
     """received -> accepted -> queued. Somebody who was interrupted in between comes here again."""
-    if visitor.ledger.request(id).state != RequestState.ACCEPTED:
-        visitor.ledger.accept(id, actor=visitor.name)
-    return visitor.ledger.queue(id, actor=visitor.name)
+    if visitor.ledger.requests.get(id).state != RequestState.ACCEPTED:
+        visitor.ledger.requests.accept(id, actor=visitor.name)
+    return visitor.ledger.requests.queue(id, actor=visitor.name)
 
 
-def certificate(visitor: Visitor, id: str) -> Certificate | None:
+def paper(visitor: Visitor, id: str, what: str, read: Callable[[str], Paper | None]) -> Paper:
+    """What `read` has of a request that they may see."""
     visitor.request(id)
-    return visitor.ledger.certificate_of(id)
+    found = read(id)
+    if found is None:
+        raise MissingError(f"The request has no {what} yet.")
+    return found
 
 
 def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Progress]:
     """How far those are that a worker has."""
     at_work = [request.id for request in requests if request.state in AT_WORK]
-    return visitor.ledger.progress(at_work) if at_work else {}
+    return visitor.ledger.work.progress(at_work) if at_work else {}
 
 
 def read_sample_ids(text: str) -> list[int]:

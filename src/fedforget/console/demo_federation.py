@@ -36,7 +36,7 @@ def make_demo(ledger: Ledger, actor: str) -> None:
     begun = (folder / "run.json").exists() and Run(folder).config == config
     train_run(folder, None if begun else config, progress=report)
     report("registering", 1, 1)
-    ledger.register_run(NAME, folder, actor=actor)
+    ledger.federations.register_run(NAME, folder, actor=actor)
 
 
 def main() -> None:

@@ -21,11 +21,11 @@ class Glance:
         self._kept: dict[str, tuple[float, Any]] = {}
 
     def figures(self) -> dict[str, Any]:
-        return self._recent("figures", self.ledger.figures)
+        return self._recent("figures", self.ledger.trail.figures)
 
     def federations(self) -> list[Federation]:
-        found = self._recent("federations", self.ledger.federations)
-        return found or self.ledger.federations()  # who waits for the first one looks at each page
+        found = self._recent("federations", self.ledger.federations.all)
+        return found or self.ledger.federations.all()  # who waits for the first one looks at each page
 
     def forget(self) -> None:
         self._kept.clear()

@@ -12,6 +12,6 @@ from fedforget.ledger.schema import Federation
 def description_for(visitor: Visitor, row: Federation) -> dict[str, Any]:
     """The federation's description; for who may not see them, no client's number of samples, of a class or in all."""
     if visitor.may(Permission.SEE_COUNTS):
-        return row.description
+        return {"shape": [], **row.description}
     clients = [{**client, "samples": None, "counts": []} for client in row.description["clients"]]
-    return {**row.description, "clients": clients}
+    return {"shape": [], **row.description, "clients": clients}

@@ -12,7 +12,7 @@ MOST_KEYS = 50_000
 
 
 class RateLimit:
-    """`per_minute` takes for each key, at most so many at once.
+    """`per_minute` permits for each key; unused ones add up to as many.
 
     >>> limit = RateLimit(2, now=lambda: 0.0)
     >>> [limit.take("ann") for _ in range(3)]
@@ -35,9 +35,3 @@ class RateLimit:
             if len(self._buckets) > MOST_KEYS:
                 self._buckets.popitem(last=False)
         return 0.0 if taken else (1.0 - left) / self._per_second
-
-    def is_empty(self, key: str) -> bool:
-        """Whether the next take would have to wait."""
-        with self._lock:
-            left, then = self._buckets.get(key, (self.capacity, 0.0))
-            return left + (self._now() - then) * self._per_second < 1.0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fedforget.ledger.passwords import LONGEST_PASSWORD, SHORTEST_PASSWORD
-from fedforget.ledger.schema import Account, Event, Federation, Key, Progress, Request, Token, Version
-from fedforget.ledger.states import CLOSED, Ground, RequestState, Role
+from fedforget.ledger.schema import Base
+from fedforget.ledger.states import Ground, RequestState, Role
 from fedforget.requests import ErasureRequest
 
 LARGEST_NUMBER = 2**31 - 1
@@ -89,6 +88,15 @@ class TokenIn(Strict):
     days: Annotated[int, Field(ge=1, le=3650)] = 90
 
 
+class Out(BaseModel):
+    """What is given for a row of the ledger."""
+
+    @classmethod
+    def of(cls, row: Base, **more: Any) -> Self:
+        """The row's own columns, and `more`: what it does not say by itself."""
+        return cls(**{name: getattr(row, name) for name in cls.model_fields if name not in more}, **more)
+
+
 class TargetOut(BaseModel):
     client: int
     kind: str
@@ -97,17 +105,13 @@ class TargetOut(BaseModel):
     feature: list[int] | None = None
 
 
-class ProgressOut(BaseModel):
+class ProgressOut(Out):
     stage: str
     fraction: float
     at: datetime
 
-    @classmethod
-    def of(cls, row: Progress) -> ProgressOut:
-        return cls(stage=row.stage, fraction=row.fraction, at=row.at)
 
-
-class RequestOut(BaseModel):
+class RequestOut(Out):
     id: str
     federation: str
     asked_by: str
@@ -131,19 +135,6 @@ class RequestOut(BaseModel):
     report: str | None
     progress: ProgressOut | None = None
 
-    @classmethod
-    def of(cls, row: Request, now: datetime, verdict: str | None, progress: Progress | None = None) -> RequestOut:
-        target = json.loads(row.target)
-        return cls(
-            id=row.id, federation=row.federation, asked_by=row.asked_by, subject=row.subject, client=row.client,
-            target=target, describes=ErasureRequest.from_json(target).describe(),
-            ground=Ground(row.ground), received=row.received, due=row.due,
-            overdue=row.state not in CLOSED and row.due < now, extended=row.extended,
-            extension_reason=row.extension_reason, state=RequestState(row.state), reason=row.reason,
-            changed=row.changed, attempts=row.attempts, version=row.version, verdict=verdict,
-            evidence=row.evidence, report=row.report, progress=None if progress is None else ProgressOut.of(progress),
-        )  # fmt: skip
-
 
 class RequestPage(BaseModel):
     requests: list[RequestOut]
@@ -157,7 +148,7 @@ class ClientOut(BaseModel):
     counts: list[int] = Field(description="By class; empty: nobody said, or not for your role.")
 
 
-class FederationOut(BaseModel):
+class FederationOut(Out):
     name: str
     kind: str
     classes: list[str]
@@ -170,17 +161,8 @@ class FederationOut(BaseModel):
     keep_days: int
     registered: datetime
 
-    @classmethod
-    def of(cls, row: Federation, description: dict[str, Any]) -> FederationOut:
-        return cls(
-            name=row.name, kind=row.kind, classes=description["classes"], clients=description["clients"],
-            shape=description.get("shape", []), method=row.method, preset=row.preset,
-            audit_level=row.audit_level, accuracy_limit=row.accuracy_limit,
-            keep_days=row.keep_days, registered=row.registered,
-        )  # fmt: skip
 
-
-class VersionOut(BaseModel):
+class VersionOut(Out):
     federation: str
     number: int
     sha256: str
@@ -199,10 +181,6 @@ class VersionOut(BaseModel):
     accuracy_after: float | None
     evidence: str | None
 
-    @classmethod
-    def of(cls, row: Version) -> VersionOut:
-        return cls(**{name: getattr(row, name) for name in cls.model_fields})
-
 
 class EventOut(BaseModel):
     """With exactly what its hash is made of, and the hash."""
@@ -215,10 +193,6 @@ class EventOut(BaseModel):
     body: dict[str, Any]
     previous: str
     hash: str
-
-    @classmethod
-    def of(cls, row: Event) -> EventOut:
-        return cls(**row.to_json())
 
 
 class EventPage(BaseModel):
@@ -250,33 +224,25 @@ class VerifiedOut(BaseModel):
     withdrawn: bool = Field(description="The version it speaks of was rolled back since.")
 
 
-class KeyOut(BaseModel):
+class KeyOut(Out):
     id: str
     public: str
     made: datetime
     retired: datetime | None
 
-    @classmethod
-    def of(cls, row: Key) -> KeyOut:
-        return cls(id=row.id, public=row.public, made=row.made, retired=row.retired)
 
-
-class AccountOut(BaseModel):
+class AccountOut(Out):
     name: str
     role: Role
     made: datetime
-    disabled: bool
-
-    @classmethod
-    def of(cls, row: Account) -> AccountOut:
-        return cls(name=row.name, role=Role(row.role), made=row.made, disabled=row.disabled is not None)
+    disabled: Annotated[bool, BeforeValidator(bool)]
 
 
 class LinkOut(BaseModel):
     link: str = Field(description="Signs in once, within an hour.")
 
 
-class TokenOut(BaseModel):
+class TokenOut(Out):
     id: str
     account: str
     label: str
@@ -284,11 +250,6 @@ class TokenOut(BaseModel):
     expires: datetime | None
     revoked: datetime | None
     secret: str | None = Field(default=None, description="Shown this once.")
-
-    @classmethod
-    def of(cls, row: Token, secret: str | None = None) -> TokenOut:
-        names = ("id", "account", "label", "made", "expires", "revoked")
-        return cls(**{name: getattr(row, name) for name in names}, secret=secret)
 
 
 class MeOut(BaseModel):

@@ -42,7 +42,7 @@ class Meters:
         (gauge.labels(**labels) if labels else gauge).set(value)
 
     def text(self, ledger: Ledger) -> bytes:
-        figures = ledger.figures()
+        figures = ledger.trail.figures()
         for state, count in figures["requests"].items():
             self.set("fedforget_requests", "Requests in each state.", count, state=state)
         for name, words in (
@@ -71,7 +71,7 @@ async def live(visitor: Annotated[Visitor, allow(Permission.OPEN_TO_ALL)]) -> Re
 def ready(visitor: Annotated[Visitor, allow(Permission.OPEN_TO_ALL)]) -> Response:
     """The ledger can be read; it says nothing about what is in it."""
     try:
-        visitor.ledger.head()
+        visitor.ledger.trail.head()
     except FedForgetError:
         return JSONResponse({"status": "not ready", "ledger": "does not answer"}, 503)
     worker = visitor.console.worker

@@ -27,8 +27,8 @@ from starlette.responses import RedirectResponse, Response
 from fedforget.console.permissions import Permission
 from fedforget.console.security import drop_cookie, set_cookie
 from fedforget.console.settings import OidcSettings
-from fedforget.console.sign_in import let_in, local_address
-from fedforget.console.visitors import Visitor, address_of, allow, guarded_router, refuse, too_often
+from fedforget.console.sign_in import check_attempts, let_in, local_address
+from fedforget.console.visitors import Visitor, allow, guarded_router, refuse
 from fedforget.errors import InputError
 from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
@@ -176,9 +176,7 @@ def provider_of(visitor: Visitor) -> Provider:
 async def start(visitor: Stranger, request: Request, next: str = "/") -> Response:
     """Off to the provider."""
     provider = provider_of(visitor)
-    wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
-    if wait:
-        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
+    check_attempts(visitor, request)
     trip = {name: secrets.token_urlsafe(32) for name in ("state", "nonce", "verifier")} | {"next": local_address(next)}
     challenge = base64.urlsafe_b64encode(hashlib.sha256(trip["verifier"].encode()).digest()).rstrip(b"=").decode()
     asked = {
@@ -245,19 +243,19 @@ def person_of(ledger: Ledger, settings: OidcSettings, claims: Mapping[str, Any])
     identity = f"{settings.issuer} {claims['sub']}"
     if len(identity) > 300 or not identity.isprintable():
         raise OidcError("the provider's name for this person cannot be kept")
-    known, role = ledger.account_of_identity(identity), _role(settings, claims)
+    known, role = ledger.accounts.of_identity(identity), _role(settings, claims)
     if role is None and (known is None or settings.role_claim is not None):
         raise OidcError("no account, or no role, for this person")
     if known is None:
         assert role is not None
         name = str(claims.get("preferred_username") or claims.get("email") or claims["sub"])
         try:
-            ledger.add_account(name, role, identity=identity)
+            ledger.accounts.add(name, role, identity=identity)
         except InputError:
             raise OidcError("no account can be made: its name is taken, or is none") from None
     elif settings.role_claim is not None and role != known.role:
-        ledger.change_account(known.name, role=role, actor=SYSTEM)
-    found = ledger.account_of_identity(identity)
+        ledger.accounts.change(known.name, role=role, actor=SYSTEM)
+    found = ledger.accounts.of_identity(identity)
     if found is None:
         raise OidcError("the account is disabled")
     return found

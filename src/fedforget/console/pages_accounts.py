@@ -11,11 +11,10 @@ from starlette.responses import RedirectResponse, Response
 from fedforget.console import people
 from fedforget.console.models import AccountChange
 from fedforget.console.permissions import Permission
-from fedforget.console.problems import status_of
-from fedforget.console.rendering import render
+from fedforget.console.rendering import render, shown_on
 from fedforget.console.sign_in import let_in
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import InputError
 from fedforget.ledger.states import Role
 
 router = guarded_router(include_in_schema=False)
@@ -31,10 +30,10 @@ def own_account(visitor: Member) -> Response:
 
 
 def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
-    account = visitor.ledger.account(visitor.name)
+    account = visitor.ledger.accounts.get(visitor.name)
     return render(
-        visitor, "account.html", status, account=account, tokens=visitor.ledger.tokens(visitor.name), secret=secret,
-        problem=problem,
+        visitor, "account.html", status, account=account, tokens=visitor.ledger.accounts.tokens(visitor.name),
+        secret=secret, problem=problem,
     )  # fmt: skip
 
 
@@ -44,32 +43,28 @@ async def change_password(visitor: Owner, form: Posted) -> Response:
     return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
 
 
+@shown_on(_own)
 def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
-    ledger, password = visitor.ledger, form.get("new_password", "")
-    try:
-        if ledger.account(visitor.name).password is not None:
-            if visitor.console.sign_in_limit.take(f"account {visitor.name}"):
-                raise InputError("Too many attempts; wait a minute.")
-            if ledger.authenticate(visitor.name, form.get("password", "")) is None:
-                raise InputError("The old password is not right.")
-        if password != form.get("again", ""):
-            raise InputError("The two new passwords are not the same.")
-        ledger.change_account(visitor.name, password=password, actor=visitor.name)
-    except FedForgetError as error:
-        return _own(visitor, problem=str(error), status=status_of(error))
+    accounts, password = visitor.ledger.accounts, form.get("new_password", "")
+    if accounts.get(visitor.name).password is not None:
+        if visitor.console.sign_in_limit.take(f"account {visitor.name}"):
+            raise InputError("Too many attempts; wait a minute.")
+        if accounts.authenticate(visitor.name, form.get("password", "")) is None:
+            raise InputError("The old password is not right.")
+    if password != form.get("again", ""):
+        raise InputError("The two new passwords are not the same.")
+    accounts.change(visitor.name, password=password, actor=visitor.name)
     assert visitor.person is not None
     return let_in(visitor, visitor.person, "password", "/account")
 
 
 @router.post("/account/tokens")
+@shown_on(_own)
 def make_token(visitor: Owner, form: Posted) -> Response:
     days = form.get("days", "90")
-    try:
-        if not (days.isascii() and days.isdigit() and 1 <= len(days) <= 4 and 1 <= int(days) <= 3650):
-            raise InputError("A token lasts 1 to 3650 days.")
-        secret, _ = people.make_token(visitor, form.get("label", ""), int(days))
-    except FedForgetError as error:
-        return _own(visitor, problem=str(error), status=status_of(error))
+    if not (days.isascii() and days.isdigit() and 1 <= len(days) <= 4 and 1 <= int(days) <= 3650):
+        raise InputError("A token lasts 1 to 3650 days.")
+    secret, _ = people.make_token(visitor, form.get("label", ""), int(days))
     return _own(visitor, secret=secret)
 
 
@@ -86,25 +81,23 @@ def list_accounts(visitor: Admin) -> Response:
 
 def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
     return render(
-        visitor, "accounts.html", status, rows=visitor.ledger.accounts(), roles=list(Role), link=link, about=about,
+        visitor, "accounts.html", status, rows=visitor.ledger.accounts.all(), roles=list(Role), link=link, about=about,
         problem=problem,
     )  # fmt: skip
 
 
 @router.post("/accounts")
+@shown_on(_accounts)
 def add_account(visitor: Keeper, form: Posted) -> Response:
     """A new account, and a link to sign in with."""
-    try:
-        account = visitor.ledger.add_account(
-            form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
-        )
-        link = people.link(visitor, account.name)
-    except FedForgetError as error:
-        return _accounts(visitor, problem=str(error), status=status_of(error))
-    return _accounts(visitor, link=link, about=account.name)
+    account = visitor.ledger.accounts.add(
+        form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
+    )
+    return _accounts(visitor, link=people.link(visitor, account.name), about=account.name)
 
 
 @router.post("/accounts/{name}/change")
+@shown_on(_accounts)
 def change_account(visitor: Keeper, name: str, form: Posted) -> Response:
     values: dict[str, Any] = {}
     if form.get("role"):
@@ -112,18 +105,14 @@ def change_account(visitor: Keeper, name: str, form: Posted) -> Response:
     if form.get("disabled") in ("yes", "no"):
         values["disabled"] = form["disabled"] == "yes"
     try:
-        people.change(visitor, name, AccountChange(**values))
+        wanted = AccountChange(**values)
     except ValidationError:
-        return _accounts(visitor, problem="Choose one of the roles.", status=422)
-    except FedForgetError as error:
-        return _accounts(visitor, problem=str(error), status=status_of(error))
+        raise InputError("Choose one of the roles.") from None
+    people.change(visitor, name, wanted)
     return RedirectResponse("/accounts", 303)
 
 
 @router.post("/accounts/{name}/link")
+@shown_on(_accounts)
 def make_link(visitor: Keeper, name: str) -> Response:
-    try:
-        link = people.link(visitor, name)
-    except FedForgetError as error:
-        return _accounts(visitor, problem=str(error), status=status_of(error))
-    return _accounts(visitor, link=link, about=name)
+    return _accounts(visitor, link=people.link(visitor, name), about=name)

@@ -23,19 +23,19 @@ Roller = Annotated[Visitor, allow(Permission.ROLL_BACK)]
 
 @router.get("/federations")
 def list_federations(visitor: Reader) -> Response:
-    rows = visitor.ledger.federations()
-    current = {row.name: visitor.ledger.current_version(row.name) for row in rows[:200]}
+    rows = visitor.ledger.federations.all()
+    current = {row.name: visitor.ledger.versions.current(row.name) for row in rows[:200]}
     return render(visitor, "federations.html", rows=rows, current=current, demo=visitor.console.demo.progress)
 
 
 @router.get("/federations/{name}")
 def show_federation(visitor: Reader, name: str) -> Response:
     """Its clients for everybody; its models for those who may see them."""
-    row = visitor.ledger.federation(name)
-    versions = visitor.ledger.versions(name) if visitor.may(Permission.SEE_VERSIONS) else []
+    row = visitor.ledger.federations.get(name)
+    versions = visitor.ledger.versions.of(name) if visitor.may(Permission.SEE_VERSIONS) else []
     older = [v for v in versions if v.state == VersionState.SUPERSEDED] if visitor.may(Permission.ROLL_BACK) else []
     served: dict[int, list[Request]] = {}
-    for request in visitor.ledger.served(name) if versions else ():
+    for request in visitor.ledger.versions.served(name) if versions else ():
         served.setdefault(request.version or 0, []).append(request)
     about = {number: ", ".join(r.erasure.describe() for r in requests) for number, requests in served.items()}
     picture = draw_lineage(versions, about) if versions else None
@@ -52,8 +52,8 @@ def confirm_rollback(visitor: Roller, name: str, to: int = 0) -> Response:
 
 
 def _confirm(visitor: Visitor, name: str, to: int, problem: str = "", status: int = 200) -> Response:
-    target, current = visitor.ledger.version(name, min(to, 2**31 - 1)), visitor.ledger.current_version(name)
-    undone = [request for request in visitor.ledger.served(name) if (request.version or 0) > target.number]
+    target, current = visitor.ledger.versions.get(name, min(to, 2**31 - 1)), visitor.ledger.versions.current(name)
+    undone = [request for request in visitor.ledger.versions.served(name) if (request.version or 0) > target.number]
     return render(
         visitor, "rollback.html", status, name=name, target=target, current=current, undone=undone, problem=problem
     )
@@ -66,7 +66,7 @@ def roll_back(visitor: Roller, name: str, form: Posted) -> Response:
     try:
         if form.get("confirm") != "yes":
             raise InputError("Tick the box to confirm the rollback.")
-        visitor.ledger.rollback(name, to, form.get("reason", ""), actor=visitor.name)
+        visitor.ledger.versions.roll_back(name, to, form.get("reason", ""), actor=visitor.name)
     except FedForgetError as error:
         return _confirm(visitor, name, to, str(error), status_of(error))
     visitor.console.glance.forget()

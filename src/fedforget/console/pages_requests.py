@@ -20,7 +20,6 @@ from fedforget.console.rendering import SOON, day, deadline, features, render, t
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import OPEN, Ground, RequestState
 from fedforget.requests import ErasureRequest, parse_feature
@@ -48,7 +47,7 @@ def queue(
     counts, urgent = _figures(visitor)
     federations = visitor.console.glance.federations()
     states = VIEWS[view][1]
-    page = ledger.requests(
+    page = ledger.requests.page(
         states=states, federation=federation[:64] or None, subject=subject[:64] or None, asked_by=own,
         order="due" if view not in ("all", "done", "refused") else "received", limit=PAGE, after=after[:100] or None,
     )  # fmt: skip
@@ -69,7 +68,7 @@ def queue(
 def _rows(visitor: Visitor, requests: Sequence[Request]) -> list[tuple[Request, str | None, str, str, str, str, str]]:
     """Each request with its verdict, its tone, the kind and words of its deadline, and its days: here, since a template
     is slow."""
-    now, said = visitor.ledger.clock(), visitor.ledger.verdicts(requests)
+    now, said = visitor.ledger.clock(), visitor.ledger.versions.verdicts(requests)
     return [
         (row, word, tone(row.state, word), *deadline(row.state, row.due, now), day(row.due), day(row.received))
         for row, word in ((row, said.get(row.id)) for row in requests)
@@ -85,9 +84,11 @@ def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
         idle = 0 if figures["held"] else int(figures["oldest_queued_seconds"])
         return figures["requests"], {"overdue": figures["overdue"], "soon": figures["due_soon"], "idle": idle}
     now = visitor.ledger.clock()
-    due = visitor.ledger.requests(states=OPEN, due_before=now + SOON, asked_by=own, order="due", limit=100).requests
+    due = visitor.ledger.requests.page(
+        states=OPEN, due_before=now + SOON, asked_by=own, order="due", limit=100
+    ).requests
     overdue = sum(row.due < now for row in due)
-    return visitor.ledger.counts(asked_by=own), {"overdue": overdue, "soon": len(due) - overdue, "idle": 0}
+    return visitor.ledger.requests.counts(asked_by=own), {"overdue": overdue, "soon": len(due) - overdue, "idle": 0}
 
 
 @router.get("/requests/new")
@@ -106,7 +107,7 @@ def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: in
     described = {row.name: description_for(visitor, row) for row in federations}
     clients = described[chosen.name]["clients"] if chosen else []
     client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
-    offers = {name: {**what, "features": features(what.get("shape", ()))} for name, what in described.items()}
+    offers = {name: {**what, "features": features(what["shape"])} for name, what in described.items()}
     return render(
         visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
         given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,
@@ -156,14 +157,15 @@ async def show_request(visitor: Reader, id: str, known: str = "") -> Response:
 
 def _show(visitor: Visitor, request: Request, *, known: bool = False, problem: str = "", status: int = 200) -> Response:
     ledger, id = visitor.ledger, request.id
-    evidence = ledger.evidence_of(id) if request.evidence else None
-    certificate = ledger.certificate_of(id) if request.evidence else None
+    evidence = ledger.requests.evidence_of(id) if request.evidence else None
+    certificate = ledger.versions.certificate_of(id) if request.evidence else None
     served = None if request.state != RequestState.DONE else certificate
     return render(
         visitor, "request.html", status, request=request, known=known, problem=problem,
-        events=ledger.events(request=id, after=0, limit=500), progress=cases.progress_of(visitor, [request]).get(id),
+        events=ledger.trail.events(request=id, after=0, limit=500),
+        progress=cases.progress_of(visitor, [request]).get(id),
         certificate=certificate, decision=None if served is None else json.loads(served.content)["decision"],
-        verdict=ledger.verdicts([request]).get(id), actions=cases.offered(visitor, request),
+        verdict=ledger.versions.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip
 
@@ -176,14 +178,14 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
         if act == "accept":
             cases.accept(visitor, id)
         elif act == "refuse":
-            ledger.refuse(id, reason, actor=actor)
+            ledger.requests.refuse(id, reason, actor=actor)
         elif act == "extend":
             months = form.get("months", "")
-            ledger.extend(id, int(months) if _is_number(months) else 0, reason, actor=actor)
+            ledger.requests.extend(id, int(months) if _is_number(months) else 0, reason, actor=actor)
         elif act == "retry":
-            ledger.retry(id, actor=actor)
+            ledger.requests.retry(id, actor=actor)
         elif form.get("publish") in ("yes", "no"):
-            ledger.decide(id, form["publish"] == "yes", reason, actor=actor)
+            ledger.versions.decide(id, form["publish"] == "yes", reason, actor=actor)
         else:
             raise InputError("Choose whether to publish the new model or to reject it.")
     except FedForgetError as error:
@@ -192,29 +194,14 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
     return RedirectResponse(f"/requests/{id}", 303)
 
 
-@router.post("/requests/{id}/accept")
-def accept(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "accept", form)
+def _take(act: str, permission: Permission) -> None:
+    @router.post(f"/requests/{{id}}/{act}")
+    def acted(id: str, form: Posted, visitor: Visitor = allow(permission)) -> Response:  # noqa: B008
+        return _acted(visitor, id, act, form)
 
 
-@router.post("/requests/{id}/refuse")
-def refuse(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "refuse", form)
-
-
-@router.post("/requests/{id}/extend")
-def extend(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "extend", form)
-
-
-@router.post("/requests/{id}/decide")
-def decide(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "decide", form)
-
-
-@router.post("/requests/{id}/retry")
-def retry(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: str, form: Posted) -> Response:
-    return _acted(visitor, id, "retry", form)
+for act, (permission, _) in cases.ACTIONS.items():
+    _take(act, permission)
 
 
 @router.get("/requests/{id}/stream")
@@ -226,7 +213,7 @@ async def stream(visitor: Reader, id: str) -> Response:
 
     async def still_allowed() -> bool:
         secret, ledger = visitor.secret or "", visitor.ledger
-        return visitor.by == "token" or await run_in_threadpool(ledger.session, secret) is not None
+        return visitor.by == "token" or await run_in_threadpool(ledger.accounts.session, secret) is not None
 
     async def lines() -> AsyncIterator[str]:
         async for line in streams.watch(id, visitor.name, still_allowed):
@@ -237,28 +224,20 @@ async def stream(visitor: Reader, id: str) -> Response:
 
 @router.get("/requests/{id}/certificate.json")
 def download_certificate(visitor: Reader, id: str) -> Response:
-    found = cases.certificate(visitor, id)
-    if found is None:
-        raise MissingError("The request has no certificate yet.")
+    found = cases.paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
     return _download(found.content, f"certificate-{id[:12]}.json", "application/json")
 
 
 @router.get("/requests/{id}/evidence.json")
 def download_evidence(visitor: Reader, id: str) -> Response:
-    visitor.request(id)
-    found = visitor.ledger.evidence_of(id)
-    if found is None:
-        raise MissingError("The request has no evidence yet.")
+    found = cases.paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
     return _download(found, f"evidence-{id[:12]}.json", "application/json")
 
 
 @router.get("/requests/{id}/report")
 def show_report(visitor: Reader, id: str, download: str = "") -> Response:
     """The report as its own page, in a sandbox: it is a file, and whatever is in it can do nothing here."""
-    visitor.request(id)
-    found = visitor.ledger.report_of(id)
-    if found is None:
-        raise MissingError("The request has no report yet.")
+    found = cases.paper(visitor, id, "report", visitor.ledger.requests.report_of)
     headers = {"content-security-policy": REPORT_POLICY}
     if download:
         headers |= _attachment(f"report-{id[:12]}.html")

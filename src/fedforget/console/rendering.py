@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, wraps
 from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from fedforget.audit.verdict import GONE
 from fedforget.console.permissions import Permission
+from fedforget.console.problems import status_of
 from fedforget.console.visitors import Visitor
+from fedforget.errors import FedForgetError
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.states import CLOSED, RequestState
 
+Handler = Callable[..., Response]
 SOON = timedelta(days=7)
 STATE_TONES = {
     "received": "new", "accepted": "wait", "queued": "wait", "forgetting": "work", "auditing": "work",
@@ -46,6 +49,22 @@ def render(visitor: Visitor, template: str, status: int = 200, **values: Any) ->
     """A page for this visitor."""
     now = visitor.ledger.clock()
     return HTMLResponse(environment().get_template(template).render(visitor=visitor, now=now, **values), status)
+
+
+def shown_on(page: Callable[..., Response]) -> Callable[[Handler], Handler]:
+    """A handler's refusals are shown on this page: they belong beside the form that was sent."""
+
+    def around(handler: Handler) -> Handler:
+        @wraps(handler)
+        def handled(visitor: Visitor, *given: Any, **named: Any) -> Response:
+            try:
+                return handler(visitor, *given, **named)
+            except FedForgetError as error:
+                return page(visitor, problem=str(error), status=status_of(error))
+
+        return handled
+
+    return around
 
 
 @cache

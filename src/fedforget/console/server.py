@@ -66,11 +66,11 @@ class Server(uvicorn.Server):
 
 def admin_link(ledger: Ledger, settings: ConsoleSettings) -> str | None:
     """A link for an admin, where none could get in otherwise: on a new machine, or while nobody has set a password."""
-    admins = [row for row in ledger.accounts() if row.role == Role.ADMIN and row.disabled is None]
+    admins = [row for row in ledger.accounts.all() if row.role == Role.ADMIN and row.disabled is None]
     if any(row.password or row.identity for row in admins):
         return None
-    name = admins[0].name if admins else ledger.add_account(FIRST_ADMIN, Role.ADMIN).name
-    return f"{settings.url.rstrip('/')}/link/{ledger.make_link(name, lasting=LINK_LASTS)}"
+    name = admins[0].name if admins else ledger.accounts.add(FIRST_ADMIN, Role.ADMIN).name
+    return f"{settings.url.rstrip('/')}/link/{ledger.accounts.make_link(name, lasting=LINK_LASTS)}"
 
 
 def address_for(host: str, port: int, *, tls: bool) -> str:
@@ -108,9 +108,9 @@ def serve(
     port = listening.getsockname()[1]
     with listening, Ledger.open(home, ledger_url) as ledger:
         settings = read_settings(ledger.home, url=url or address_for(host, port, tls=tls), behind_proxy=url is not None)
-        ledger.note_settings()
-        if not ledger.public_keys():
-            ledger.make_key()
+        ledger.trail.note_settings()
+        if not ledger.keys.all():
+            ledger.keys.make()
         app = make_app(ledger, settings, with_worker=with_worker)
         link = admin_link(ledger, settings)
         say(f"The console is at {settings.url} (home: {ledger.home}).")

@@ -24,7 +24,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -32,6 +31,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from fedforget.errors import InputError
+from fedforget.ledger.recorded import SETTINGS_FILE, load_settings
 from fedforget.ledger.states import Role
 
 DEFAULT_PORT = 8765
@@ -124,11 +124,7 @@ def is_loopback(host: str) -> bool:
 
 def read_settings(home: Path, *, url: str, behind_proxy: bool = False) -> ConsoleSettings:
     """The settings in `home`/console.toml, if there is one, for a console at `url`."""
-    path = home / "console.toml"
-    try:
-        values = tomllib.loads(path.read_text()) if path.exists() else {}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}.") from None
+    path, values = home / SETTINGS_FILE, load_settings(home) or {}
     known = {"limits", "session", "oidc"}
     if unknown := values.keys() - known:
         raise InputError(f"{path} has the unknown part '{min(unknown)}'; there are {', '.join(sorted(known))}.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
 from fastapi.requests import Request
@@ -39,32 +39,36 @@ def sign_in_page(visitor: Stranger, next: str = "/") -> Response:
 
 
 def _sign_in_page(visitor: Visitor, next: str, *, status: int = 200, problem: str = "", name: str = "") -> Response:
-    visitor, fresh = _with_visit(visitor)
     oidc = visitor.console.settings.oidc
-    values = {"next": next, "problem": problem, "name": name, "oidc_label": oidc.label if oidc else None}
-    response = render(visitor, "sign_in.html", status, **values)
-    if fresh:
-        set_cookie(response, visitor.console.settings, visitor.secret or "", seconds=None, part=VISIT)
+    label = oidc.label if oidc else None
+    return _form(visitor, "sign_in.html", status, next=next, problem=problem, name=name, oidc_label=label)
+
+
+def _form(visitor: Visitor, template: str, status: int = 200, **values: Any) -> Response:
+    """A page whose form carries a token, also for somebody who has no session yet."""
+    if visitor.secret is not None:
+        return render(visitor, template, status, **values)
+    secret = new_visit_secret()
+    response = render(Visitor(visitor.console, visitor.person, visitor.by, secret), template, status, **values)
+    set_cookie(response, visitor.console.settings, secret, seconds=None, part=VISIT)
     return response
 
 
-def _with_visit(visitor: Visitor) -> tuple[Visitor, bool]:
-    """A visitor whose forms can carry a token; whether the cookie for it is new."""
-    if visitor.secret is not None:
-        return visitor, False
-    return Visitor(visitor.console, visitor.person, visitor.by, new_visit_secret()), True
+def check_attempts(visitor: Visitor, request: Request, *accounts: str) -> None:
+    """Nobody tries to sign in too often, from one address or for one account."""
+    keys = [f"address {address_of(request)}", *(f"account {name[:64]}" for name in accounts)]
+    wait = max(map(visitor.console.sign_in_limit.take, keys))
+    if wait:
+        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
 
 
 @router.post("/sign-in")
 async def sign_in(request: Request, visitor: Stranger, form: Posted) -> Response:
     await check_forgery(request, visitor)
     name, next = form.get("name", "").lower(), local_address(form.get("next"))
-    limit = visitor.console.sign_in_limit
-    wait = max(limit.take(f"address {address_of(request)}"), limit.take(f"account {name[:64]}"))
-    if wait:
-        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
+    check_attempts(visitor, request, name)
     person = await run_sync(
-        visitor.ledger.authenticate, name, form.get("password", ""), limiter=visitor.console.hashers
+        visitor.ledger.accounts.authenticate, name, form.get("password", ""), limiter=visitor.console.hashers
     )
     if person is None:
         problem = "This name and password do not belong together."
@@ -76,9 +80,9 @@ def let_in(visitor: Visitor, person: Person, by: str, next: str) -> Response:
     """Open a session, always a new one, and go on."""
     settings = visitor.console.settings
     if visitor.by == "session" and visitor.secret is not None:
-        visitor.ledger.close_session(visitor.secret)
+        visitor.ledger.accounts.close_session(visitor.secret)
     lasting = timedelta(hours=settings.session_hours)
-    secret = visitor.ledger.open_session(person.name, by=by, lasting=lasting)
+    secret = visitor.ledger.accounts.open_session(person.name, by=by, lasting=lasting)
     response = RedirectResponse(next, 303)
     set_cookie(response, settings, secret, seconds=int(lasting.total_seconds()))
     drop_cookie(response, settings, VISIT)
@@ -88,20 +92,14 @@ def let_in(visitor: Visitor, person: Person, by: str, next: str) -> Response:
 @router.get("/link/{secret}")
 def link_page(visitor: Stranger, secret: str) -> Response:
     """Only a button: a mail program that looks at links first must not use this one up."""
-    visitor, fresh = _with_visit(visitor)
-    response = render(visitor, "link.html", link=secret[:100])
-    if fresh:
-        set_cookie(response, visitor.console.settings, visitor.secret or "", seconds=None, part=VISIT)
-    return response
+    return _form(visitor, "link.html", link=secret[:100])
 
 
 @router.post("/link")
 async def use_link(request: Request, visitor: Stranger, form: Posted) -> Response:
     await check_forgery(request, visitor)
-    wait = visitor.console.sign_in_limit.take(f"address {address_of(request)}")
-    if wait:
-        raise too_often(wait, "Too many attempts to sign in; wait a minute.")
-    person = await run_sync(visitor.ledger.redeem_link, form.get("link", "")[:100])
+    check_attempts(visitor, request)
+    person = await run_sync(visitor.ledger.accounts.redeem_link, form.get("link", "")[:100])
     if person is None:
         problem = "This link was used before, or its time is over. Ask for a new one."
         return await run_sync(lambda: _sign_in_page(visitor, "/", status=401, problem=problem))
@@ -111,7 +109,7 @@ async def use_link(request: Request, visitor: Stranger, form: Posted) -> Respons
 @router.post("/sign-out")
 def sign_out(visitor: Member) -> Response:
     if visitor.secret is not None:
-        visitor.ledger.close_session(visitor.secret)
+        visitor.ledger.accounts.close_session(visitor.secret)
     response = RedirectResponse("/sign-in", 303)
     drop_cookie(response, visitor.console.settings)
     return response

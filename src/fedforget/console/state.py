@@ -28,8 +28,8 @@ HASHERS = 2
 
 
 class Denials:
-    """Writes refusals down, so many a minute for each visitor; the rest are counted, and the count is written with the
-    next one. A stranger who knocks without end does not fill the ledger."""
+    """Writes refusals down, up to a limit a minute for each visitor. The rest are counted, and the count is written
+    with the next one. A stranger who knocks without end does not fill the ledger."""
 
     def __init__(self, ledger: Ledger, per_minute: float) -> None:
         self.ledger, self.limit = ledger, RateLimit(per_minute)
@@ -45,7 +45,7 @@ class Denials:
                 return wait
             missed, self._unrecorded = self._unrecorded, 0
         body = {**said, "unrecorded_before": missed} if missed else said
-        self.ledger.append_event(who, "denied", body, request)
+        self.ledger.trail.append(who, "denied", body, request)
         return 0.0
 
 

@@ -106,8 +106,8 @@ class Streams:
 
 def progress_of(ledger: Ledger, id: str) -> dict[str, Any]:
     """How far a request is, for the page's bar."""
-    request = ledger.request(id)
-    progress = ledger.progress([id]).get(id)
+    request = ledger.requests.get(id)
+    progress = ledger.work.progress([id]).get(id)
     at_work = request.state in (RequestState.FORGETTING, RequestState.AUDITING)
     fraction = progress.fraction if progress is not None and at_work else None
     return {

@@ -25,12 +25,12 @@ def check(visitor: Visitor, pins: Sequence[str], *, whole: bool) -> ChainCheck:
     if not lock.acquire(timeout=20.0):
         raise too_often(20.0, "Somebody else is checking the ledger; try again in a little while.")
     try:
-        found = visitor.ledger.check(*known) if whole else visitor.ledger.check_chain(*known)
+        found = visitor.ledger.trail.check(*known) if whole else visitor.ledger.trail.check_chain(*known)
     finally:
         lock.release()
     said = {"intact": found.intact, "whole": whole, "events": found.events, "problems": list(found.problems[:20])}
     try:
-        visitor.ledger.append_event(visitor.name, "checked", said)
+        visitor.ledger.trail.append(visitor.name, "checked", said)
     except (FedForgetError, SQLAlchemyError) as error:  # what was tampered with may not take another event
         log.error("the check by %s could not be recorded (%s): %s", visitor.name, type(error).__name__, said)
         unrecorded = "This check could not be recorded: the ledger takes no event any more."
@@ -40,7 +40,7 @@ def check(visitor: Visitor, pins: Sequence[str], *, whole: bool) -> ChainCheck:
 
 def verify(visitor: Visitor, data: bytes) -> VerifiedOut:
     """What a genuine certificate says; anything else is refused, and recorded."""
-    keys = [read_public(key.public) for key in visitor.ledger.public_keys()]
+    keys = [read_public(key.public) for key in visitor.ledger.keys.all()]
     try:
         record = verify_certificate(data, keys)
     except InputError as error:
@@ -50,7 +50,7 @@ def verify(visitor: Visitor, data: bytes) -> VerifiedOut:
             raise too_often(wait, "Too many certificates that are none; wait a little.") from None
         raise
     request = record["request"]["id"]
-    kept = visitor.ledger.certificate_of(request)
+    kept = visitor.ledger.versions.certificate_of(request)
     return VerifiedOut(
         genuine=True, request=request, verdict=record["measured"]["verdict"]["word"], key=record["key"],
         issued=record["issued"], decision=record["decision"],

@@ -81,7 +81,7 @@ class Visitor:
 
     def request(self, id: str) -> ErasureCase:
         """A request that they may see. Another's is as if it were not there."""
-        found = self.ledger.request(id)
+        found = self.ledger.requests.get(id)
         if self.only_own not in (None, found.asked_by):
             said = {"by": self.by, "why": "another's request"}
             self.console.denials.record(f"account {self.name}", self.name, said, found.id)
@@ -129,14 +129,16 @@ class Allowed:
         if header is not None:
             kind, _, token = header.partition(" ")
             found = (
-                await console.read(partial(console.ledger.token, token.strip())) if kind.lower() == "bearer" else None
+                await console.read(partial(console.ledger.accounts.token, token.strip()))
+                if kind.lower() == "bearer"
+                else None
             )
             if found is None and self.permission is not Permission.OPEN_TO_ALL:
                 await refuse(request, SYSTEM, {"by": "token", "why": "no such token, or not any more"}, 401)
             return Visitor(console, found, "token" if found else "nothing")
         secret = request.cookies.get(console.settings.cookie)
         if secret is not None:
-            found = await console.read(partial(console.ledger.session, secret))
+            found = await console.read(partial(console.ledger.accounts.session, secret))
             if found is not None:
                 return Visitor(console, found, "session", secret)
             if self.permission is not Permission.OPEN_TO_ALL:

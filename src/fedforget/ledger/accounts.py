@@ -12,13 +12,13 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.checks import check_account_name, check_label, check_word, searchable
-from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
 from fedforget.ledger.recorded import recorded
@@ -36,10 +36,13 @@ class Person:
     """When the session or token ends."""
 
 
-class Accounts(Core):
-    """Part of `book.Ledger`."""
+class Accounts:
+    """`ledger.accounts.all`: who may come in."""
 
-    def add_account(
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def add(
         self, name: str, role: str, *, password: str | None = None, identity: str | None = None, actor: str = SYSTEM
     ) -> Account:
         """A new account. Without a password it signs in by link, token, or as `identity` at an OIDC provider."""
@@ -50,40 +53,41 @@ class Accounts(Core):
             raise InputError("An identity must be 1 to 300 characters that can be printed.")
         hashed = None if password is None else _hash_password(password, name)
         try:
-            with self.database.writing() as session:
-                values = {"name": name, "role": known, "password": hashed, "identity": identity, "made": self.clock()}
+            with self._core.writing() as session:
+                values = {
+                    "name": name,
+                    "role": known,
+                    "password": hashed,
+                    "identity": identity,
+                    "made": self._core.clock(),
+                }
                 account = session.scalars(insert(Account).values(values).returning(Account)).one()
                 said = {"account": name, "role": known, **recorded("account", account)}
-                self._append(session, actor, "account added", said)
+                self._core.append(session, actor, "account added", said)
                 return account
         except IntegrityError:
             raise ConflictError(f"There is an account '{name}' already, or one with this identity.") from None
 
-    def accounts(self) -> list[Account]:
-        with self.database.reading() as session:
-            return list(session.scalars(select(Account).order_by(Account.name)))
+    def all(self) -> list[Account]:
+        return self._core.rows(select(Account).order_by(Account.name))
 
-    def account(self, name: str) -> Account:
-        with self.database.reading() as session:
-            found = session.get(Account, searchable(name))
-        if found is None:
-            raise MissingError("There is no such account.")
-        return found
+    def get(self, name: str) -> Account:
+        with self._core.reading() as session:
+            return named(session, Account, name)
 
     def can_prove_itself(self, name: str) -> bool:
         """Whether an account has a password, a sign-in provider or a token that is good."""
-        account, now = self.account(name), self.clock()
+        account, now = self.get(name), self._core.clock()
         alive = [t for t in self.tokens(name) if t.revoked is None and (t.expires is None or t.expires > now)]
         return bool(account.password or account.identity or alive)
 
-    def account_of_identity(self, identity: str) -> Person | None:
+    def of_identity(self, identity: str) -> Person | None:
         """Who an OIDC provider says they are, if we know them."""
-        with self.database.reading() as session:
-            query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
-            found = session.scalars(query).one_or_none()
-            return None if found is None else Person(found.name, Role(found.role))
+        query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
+        found = self._core.rows(query)
+        return Person(found[0].name, Role(found[0].role)) if found else None
 
-    def change_account(
+    def change(
         self,
         name: str,
         *,
@@ -100,10 +104,10 @@ class Accounts(Core):
         if password is not None:
             values["password"] = _hash_password(password, name)
         if disabled is not None:
-            values["disabled"] = self.clock() if disabled else None
+            values["disabled"] = self._core.clock() if disabled else None
         if not values:
-            return self.account(name)
-        with self.database.writing() as session:
+            return self.get(name)
+        with self._core.writing() as session:
             query = update(Account).where(Account.name == searchable(name)).values(values).returning(Account)
             admins = select(func.count()).where(Account.role == Role.ADMIN, Account.disabled.is_(None))
             before = session.scalar(admins)
@@ -117,13 +121,13 @@ class Accounts(Core):
                 self._end_links(session, account.name)
             said = {"account": name, "role": account.role, "disabled": account.disabled is not None}
             said |= {"password": password is not None, **recorded("account", account)}
-            self._append(session, actor, "account changed", said)
+            self._core.append(session, actor, "account changed", said)
             return account
 
     def authenticate(self, name: str, password: str) -> Person | None:
         """The account with this name and password; None for any other, after the same time, and recorded."""
         known = name.strip().lower()
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             account = session.get(Account, searchable(known))
         stored = account.password if account is not None else None
         right = _password_is(stored, password[: LONGEST_PASSWORD + 1])
@@ -131,99 +135,96 @@ class Accounts(Core):
             # A name that is no account's may be somebody's password in the wrong field: it is not written down.
             who = SYSTEM if account is None else account.name
             why = "no such account" if account is None else "wrong password" if not right else "disabled"
-            self.append_event(who, "denied", {"by": "password", "why": why})
+            with self._core.writing() as session:
+                self._core.append(session, who, "denied", {"by": "password", "why": why})
             return None
         return Person(account.name, Role(account.role))
 
     def open_session(self, name: str, *, by: str, lasting: timedelta = timedelta(hours=12)) -> str:
         """Sign in; the secret for the cookie. `by` says how: password, link, oidc."""
-        secret, now = secrets.token_urlsafe(32), self.clock()
-        with self.database.writing() as session:
+        secret, now = secrets.token_urlsafe(32), self._core.clock()
+        with self._core.writing() as session:
             active = select(Account.name).where(Account.name == searchable(name), Account.disabled.is_(None))
             if session.scalar(active) is None:
                 raise MissingError("There is no such account.")
             values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
             session.execute(insert(SignIn).values(values))
-            self._append(session, name, "signed in", {"by": by})
+            self._core.append(session, name, "signed in", {"by": by})
         return secret
 
     def session(self, secret: str) -> Person | None:
         """Who is signed in with this secret. One look at one row: no slow hash, nothing is written."""
-        with self.database.reading() as session:
+        return self._holder(SignIn, secret)
+
+    def _holder(self, kind: type[SignIn | Token], secret: str, *where: ColumnElement[bool]) -> Person | None:
+        alive = or_(kind.expires.is_(None), kind.expires > self._core.clock())
+        query = select(Account.name, Account.role, kind.expires).join(kind, kind.account == Account.name)
+        with self._core.reading() as session:
             row = session.execute(
-                select(Account.name, Account.role, SignIn.expires)
-                .join(SignIn, SignIn.account == Account.name)
-                .where(SignIn.hash == _hash(secret), SignIn.expires > self.clock(), Account.disabled.is_(None))
+                query.where(kind.hash == _hash(secret), alive, Account.disabled.is_(None), *where)
             ).one_or_none()
         return None if row is None else Person(row.name, Role(row.role), row.expires)
 
     def close_session(self, secret: str) -> None:
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             query = delete(SignIn).where(SignIn.hash == _hash(secret)).returning(SignIn.account)
             name = session.scalars(query).one_or_none()
             if name is not None:
-                self._append(session, name, "signed out")
+                self._core.append(session, name, "signed out")
 
     def make_token(
         self, name: str, label: str, *, actor: str, lasting: timedelta | None = timedelta(days=90)
     ) -> tuple[str, Token]:
         """A secret for scripts, shown this once, and its row."""
-        label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self.clock()
+        label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
         values = {
-            "id": secrets.token_hex(8), "hash": _hash(secret), "account": self.account(name).name, "label": label,
+            "id": secrets.token_hex(8), "hash": _hash(secret), "account": self.get(name).name, "label": label,
             "made": now, "expires": None if lasting is None else now + lasting,
         }  # fmt: skip
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             token = session.scalars(insert(Token).values(values).returning(Token)).one()
             said = {"account": name, "token": token.id, "label": label, **recorded("token", token)}
-            self._append(session, actor, "token made", said)
+            self._core.append(session, actor, "token made", said)
         return secret, token
 
     def tokens(self, name: str | None = None) -> list[Token]:
-        with self.database.reading() as session:
-            query = select(Token).order_by(Token.made, Token.id)
-            return list(session.scalars(query if name is None else query.where(Token.account == searchable(name))))
+        query = select(Token).order_by(Token.made, Token.id)
+        return self._core.rows(query if name is None else query.where(Token.account == searchable(name)))
 
     def revoke_token(self, id: str, *, actor: str) -> None:
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             query = (
-                update(Token).where(Token.id == searchable(id), Token.revoked.is_(None)).values(revoked=self.clock())
+                update(Token)
+                .where(Token.id == searchable(id), Token.revoked.is_(None))
+                .values(revoked=self._core.clock())
             )
             token = session.scalars(query.returning(Token)).one_or_none()
             if token is None:
                 raise MissingError("There is no such token, or it was revoked before.")
             said = {"account": token.account, "token": id, **recorded("token", token)}
-            self._append(session, actor, "token revoked", said)
+            self._core.append(session, actor, "token revoked", said)
 
     def token(self, secret: str) -> Person | None:
         """Whose token this is."""
-        now = self.clock()
-        with self.database.reading() as session:
-            row = session.execute(
-                select(Account.name, Account.role, Token.expires)
-                .join(Token, Token.account == Account.name)
-                .where(Token.hash == _hash(secret), Token.revoked.is_(None), Account.disabled.is_(None))
-                .where(or_(Token.expires.is_(None), Token.expires > now))
-            ).one_or_none()
-        return None if row is None else Person(row.name, Role(row.role), row.expires)
+        return self._holder(Token, secret, Token.revoked.is_(None))
 
     def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
         """A secret that signs in once. It is the account's only one: older links end."""
-        secret, now, name = secrets.token_urlsafe(32), self.clock(), self.account(name).name
+        secret, now, name = secrets.token_urlsafe(32), self._core.clock(), self.get(name).name
         values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             # Two links made at once on PostgreSQL: the second waits here, and ends the first.
             session.execute(select(Account.name).where(Account.name == name).with_for_update(key_share=True))
             self._end_links(session, name)
             session.execute(insert(Link).values(values))
-            self._append(session, actor, "link made", {"account": name})
+            self._core.append(session, actor, "link made", {"account": name})
         return secret
 
     def redeem_link(self, secret: str) -> Person | None:
         """Use a link, the older ones of its account end; None, and recorded, where it was used, has ended or never
         was."""
-        now = self.clock()
-        with self.database.writing() as session:
+        now = self._core.clock()
+        with self._core.writing() as session:
             link = session.scalars(
                 select(Link).where(Link.hash == _hash(secret)).with_for_update(key_share=True)
             ).one_or_none()
@@ -239,7 +240,7 @@ class Accounts(Core):
                 why = "disabled"
             if why is not None:
                 who = SYSTEM if account is None else account.name
-                self._append(session, who, "denied", {"by": "link", "why": why})
+                self._core.append(session, who, "denied", {"by": "link", "why": why})
                 return None
             assert account is not None
             session.execute(update(Link).where(Link.hash == _hash(secret)).values(used=now))
@@ -248,14 +249,14 @@ class Accounts(Core):
 
     def _end_links(self, session: Session, name: str) -> None:
         """Whoever still has a link of this account has none from now on. Who tries it is written down as `expired`."""
-        now = self.clock()
+        now = self._core.clock()
         alive = Link.account == name, Link.used.is_(None), Link.expires > now
         session.execute(update(Link).where(*alive).values(expires=now))
 
     def tidy_secrets(self) -> int:
         """Throw away sessions and links that have expired; how many."""
-        now = self.clock()
-        with self.database.writing() as session:
+        now = self._core.clock()
+        with self._core.writing() as session:
             gone = session.scalars(delete(SignIn).where(SignIn.expires <= now).returning(SignIn.hash)).all()
             links = session.scalars(delete(Link).where(Link.expires <= now).returning(Link.hash)).all()
             return len(gone) + len(links)

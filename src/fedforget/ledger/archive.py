@@ -28,7 +28,7 @@ PIECE = 1 << 20
 MOST_FILES = 100_000
 UNPACKS_TO = 1 << 30
 UNPACKS_TIMES = 100
-"""The whole unpacks to the former, or to so many times its size. Weights shrink by a tenth, rows to a tenth."""
+"""All of it may unpack to this much, or to this many times its size. Weights shrink by a tenth, rows to a tenth."""
 FLAT = re.compile(rb'\s*+\{(?:[^"{}\[\]]++|"(?:[^"\\]++|\\.)*+")*+\}\s*+', re.DOTALL)
 """A row: nothing in it lies within something else, so it takes little more room than its text."""
 OURS = re.compile(r"(models/[0-9a-f]{64}\.safetensors|keys/[0-9a-f]{16}(\.public)?\.pem)")

@@ -19,8 +19,7 @@ import os
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,10 +35,12 @@ from fedforget.ledger.archive import LONGEST_ROW, MANIFEST, SCHEMA, Archive, ope
 from fedforget.ledger.book import Ledger, database_url
 from fedforget.ledger.chain import Pin
 from fedforget.ledger.clock import Clock, to_text, utc_now
-from fedforget.ledger.core import SYSTEM
+from fedforget.ledger.core import SYSTEM, head_of
 from fedforget.ledger.database import Database, current_revision, upgrade
 from fedforget.ledger.errors import ConflictError, TamperedError
+from fedforget.ledger.model_files import named_files
 from fedforget.ledger.recorded import SETTINGS_FILE
+from fedforget.ledger.schema import Remains
 
 LEFT_OUT = ("alembic_version", "sessions", "links")
 
@@ -50,7 +51,7 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
     archive = Path(archive)
     if archive.exists():
         raise InputError(f"{archive} exists; choose another name.")
-    ledger.note_settings()
+    ledger.trail.note_settings()
     with writing():
         archive.parent.mkdir(parents=True, exist_ok=True)
         part = archive.with_name(archive.name + ".part")
@@ -64,7 +65,7 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-    ledger.append_event(actor, "backup made", {"number": pin.number, "hash": pin.hash, "keys": with_keys})
+    ledger.trail.append(actor, "backup made", {"number": pin.number, "hash": pin.hash, "keys": with_keys})
     return pin
 
 
@@ -81,7 +82,7 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
         for name, columns in tables.items():
             order = [columns.c[key] for key in inspect(connection).get_pk_constraint(name)["constrained_columns"]]
             rows[name] = 0
-            with _spooled() as spool:
+            with tempfile.SpooledTemporaryFile(max_size=1 << 24) as spool:
                 for row in connection.execute(select(columns).order_by(*order), execution_options={"yield_per": 500}):
                     line = (json.dumps(dict(row._mapping), allow_nan=False) + "\n").encode()
                     if len(line) > LONGEST_ROW:
@@ -92,23 +93,22 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
                     rows[name] += 1
                 add(f"tables/{name}.jsonl", spool)
         with Session(connection) as session:
-            pin = ledger._head(session)
+            pin, models = head_of(session), sorted(named_files(session))
+            beside = set(session.scalars(select(Remains.path).where(Remains.destroyed.is_(None))))
         revision = current_revision(connection)
-        wanted = _model_files(connection, tables)
-        beside = _remains(connection, tables)
-    for name, sha256 in sorted(wanted.items()):
-        path = ledger.home / name
+    for path in map(ledger.models.path, models):
         if not path.exists():
             raise InputError(f"{path} is missing, so the backup would not be whole; run `fedforget ledger check`.")
+        name = f"models/{path.name}"
         with open(path, "rb") as file:
             add(name, file)
-        if files[name] != sha256:
+        if files[name] != path.stem:
             raise TamperedError(f"{path} was changed; run `fedforget ledger check`.")
     for name in sorted(beside | {SETTINGS_FILE}):
         # A worker's own files: it may be writing them anew, or have cleared them away. And there may be no settings.
         with suppress(FileNotFoundError), open(ledger.home / name, "rb") as file:
             add(name, file)
-    for path in sorted(ledger.key_folder.glob("*.pem")):
+    for path in sorted(ledger.keys.folder.glob("*.pem")):
         if with_keys or path.name.endswith(".public.pem"):
             with open(path, "rb") as file:
                 add(f"keys/{path.name}", file)
@@ -118,20 +118,6 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
     }  # fmt: skip
     _add(tar, MANIFEST, io.BytesIO((json.dumps(manifest, indent=1) + "\n").encode()))
     return pin
-
-
-def _model_files(connection: Connection, tables: Mapping[str, TableClause]) -> dict[str, str]:
-    """The models and guards that the rows name, under the home, with their SHA-256."""
-    versions, candidates = tables["versions"], tables["candidates"]
-    kept = select(versions.c.sha256, versions.c.guard).where(versions.c.state != "destroyed")
-    rows = [*connection.execute(kept), *connection.execute(select(candidates.c.sha256, candidates.c.guard))]
-    return {f"models/{sha256}.safetensors": sha256 for row in rows for sha256 in row if sha256 is not None}
-
-
-def _remains(connection: Connection, tables: Mapping[str, TableClause]) -> set[str]:
-    """What lies beside versions that are not destroyed, under the home."""
-    remains = tables["remains"]
-    return set(connection.scalars(select(remains.c.path).where(remains.c.destroyed.is_(None))))
 
 
 def restore(
@@ -166,7 +152,7 @@ def restore(
                 database.close()
         ledger = Ledger.open(home, url, clock=clock)
         said = {name: found.manifest[name] for name in ("made", "fedforget")}
-        ledger.append_event(SYSTEM, "restored", said)
+        ledger.trail.append(SYSTEM, "restored", said)
         return ledger
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
@@ -177,7 +163,7 @@ def restore(
 
 def _check(ledger: Ledger, connection: Connection, pins: tuple[Pin, ...]) -> None:
     with Session(connection) as session:
-        problems = ledger.problems(session, *pins)
+        problems = ledger.trail.problems(session, *pins)
     if problems:
         raise TamperedError(f"The backup is not what was backed up: {problems[0]}")
 
@@ -209,21 +195,13 @@ def _tables(connection: Connection) -> dict[str, TableClause]:
     return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
 
 
-@contextmanager
-def _spooled() -> Iterator[IO[bytes]]:
-    with tempfile.SpooledTemporaryFile(max_size=1 << 24) as file:
-        yield file
-
-
 def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> tuple[str, int]:
     """Put a file into the archive; its SHA-256 and its size."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    sha = hashlib.sha256()
-    while data := file.read(1 << 20):
-        sha.update(data)
+    sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, 0o600
     tar.addfile(entry, file)
-    return sha.hexdigest(), size
+    return sha256, size

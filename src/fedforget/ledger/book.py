@@ -1,10 +1,9 @@
 """class Ledger: the one door to requests, versions, evidence, certificates, accounts and events.
 
-    ledger = Ledger.open(home)
-    ledger.register_run("digits", folder)
-    ledger.submit("digits", ErasureRequest.of_class(0, 3), subject="case-17", ground="objection", asked_by="ann")
-
-Its parts: `accounts`, `federations`, `intake` (requests), `work` (claims), `versions`, `keys`, `trail` (events)."""
+ledger = Ledger.open(home)
+ledger.federations.register_run("digits", folder)
+ledger.requests.submit("digits", ErasureRequest.of_class(0, 3), subject="case-17", ground="objection", asked_by="ann")
+"""
 
 from __future__ import annotations
 
@@ -21,15 +20,32 @@ from fedforget.ledger import triggers
 from fedforget.ledger.accounts import Accounts
 from fedforget.ledger.chain import BEGINNING
 from fedforget.ledger.clock import Clock, utc_now
-from fedforget.ledger.core import SYSTEM
+from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.database import Database, current_revision, newest_revision, sqlite_url, upgrade
+from fedforget.ledger.destruction import Destruction
+from fedforget.ledger.federations import Federations
+from fedforget.ledger.intake import Requests
+from fedforget.ledger.keys import Keys
+from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.privacy import close_to_others
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
+from fedforget.ledger.versions import Versions
+from fedforget.ledger.work import Work
 
 
-class Ledger(Accounts, Trail):
+class Ledger:
     """An opened ledger. Safe to share between threads; close it when done, or use it in a `with`."""
+
+    def __init__(self, home: Path, database: Database, clock: Clock = utc_now) -> None:
+        core = Core(home, database, clock)
+        self.home, self.database, self.clock = home, database, clock
+        self.trail, self.accounts, self.keys, self.models = Trail(core), Accounts(core), Keys(core), ModelFiles(core)
+        self.federations = Federations(core, self.models)
+        self.requests = Requests(core)
+        self.work = Work(core, self.requests)
+        self.versions = Versions(core, self.models, self.keys, self.federations, self.requests, self.work)
+        self.destruction = Destruction(core, self.models, self.federations)
 
     @classmethod
     def open(cls, home: Path | None = None, url: str | None = None, *, clock: Clock = utc_now) -> Ledger:
@@ -43,7 +59,7 @@ class Ledger(Accounts, Trail):
         ledger = cls(home, database, clock)
         found, newest = database.revision(), newest_revision()
         if found is None:
-            ledger._begin()
+            _begin(Core(home, database, clock))
         elif found != newest:
             database.close()
             raise InputError(
@@ -51,20 +67,6 @@ class Ledger(Accounts, Trail):
                 "`fedforget ledger migrate` (or use the fedforget that wrote it)."
             )
         return ledger
-
-    def _begin(self) -> None:
-        """A new ledger: the tables, the rules, the first event."""
-        with self.database.changing_schema() as connection:
-            if current_revision(connection) is None:
-                upgrade(connection, "head")
-                name = uuid.uuid4().hex
-                head = {"id": 1, "ledger": name, "number": 0, "hash": BEGINNING}
-                connection.execute(insert(Head).values(head))
-                triggers.create(connection)
-                with Session(connection) as session:
-                    self._append(session, SYSTEM, "ledger made", {"ledger": name})
-            else:
-                triggers.create(connection)  # another process was first, and we took them away
 
     def close(self) -> None:
         self.database.close()
@@ -74,6 +76,21 @@ class Ledger(Accounts, Trail):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _begin(core: Core) -> None:
+    """A new ledger: the tables, the rules, the first event."""
+    with core.database.changing_schema() as connection:
+        if current_revision(connection) is None:
+            upgrade(connection, "head")
+            name = uuid.uuid4().hex
+            head = {"id": 1, "ledger": name, "number": 0, "hash": BEGINNING}
+            connection.execute(insert(Head).values(head))
+            triggers.create(connection)
+            with Session(connection) as session:
+                core.append(session, SYSTEM, "ledger made", {"ledger": name})
+        else:
+            triggers.create(connection)  # another process was first, and we took them away
 
 
 def database_url(home: Path, url: str | None = None) -> str:

@@ -16,30 +16,29 @@ LONGEST_REASON = 1000
 def check_account_name(name: str) -> str:
     """Lower case: no two accounts differ by capitals alone."""
     name = name.strip().lower()
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._@+-]{0,63}", name):
-        raise InputError(
-            f"'{_short(name)}' is no name for an account; use letters, digits and . _ @ + -, 64 characters at most."
-        )
-    return name
+    told = "name for an account; use letters, digits and . _ @ + -, 64 characters at most"
+    return _matching(name, r"[a-z0-9][a-z0-9._@+-]{0,63}", told)
 
 
 def check_federation_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", name):
-        raise InputError(
-            f"'{_short(name)}' is no name for a federation; use small letters, digits and . _ -, 64 characters at most."
-        )
-    return name
+    told = "name for a federation; use small letters, digits and . _ -, 64 characters at most"
+    return _matching(name, r"[a-z0-9][a-z0-9._-]{0,63}", told)
 
 
 def check_subject(subject: str) -> str:
     """A reference that means something to the requester alone. We cannot know a name when we see one, but an address or
     a sentence is no reference."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:#-]{0,63}", subject):
-        raise InputError(
-            f"'{_short(subject)}' is no subject reference; use a case number of your own without spaces or @, letters, "
-            "digits and . _ / : # -, 64 characters at most, and never a person's name or address."
-        )
-    return subject
+    told = (
+        "subject reference; use a case number of your own without spaces or @, letters, digits and . _ / : # -, 64 "
+        "characters at most, and never a person's name or address"
+    )
+    return _matching(subject, r"[A-Za-z0-9][A-Za-z0-9._/:#-]{0,63}", told)
+
+
+def _matching(text: str, pattern: str, told: str) -> str:
+    if not re.fullmatch(pattern, text):
+        raise InputError(f"'{_short(text)}' is no {told}.")
+    return text
 
 
 def check_reason(reason: str, what: str = "reason") -> str:

@@ -75,7 +75,7 @@ class Moment(TypeDecorator[datetime]):
 
 
 def add_months(moment: datetime, months: int) -> datetime:
-    """So many calendar months later; where that month has no such day, its last one.
+    """That many calendar months later; if the month has no such day, its last one.
 
     >>> add_months(datetime(2026, 1, 31, tzinfo=UTC), 1).date().isoformat()
     '2026-02-28'

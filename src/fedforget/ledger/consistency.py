@@ -18,6 +18,7 @@ from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.keys import read_public
+from fedforget.ledger.model_files import model_file, named_files
 from fedforget.ledger.recorded import KINDS, SETTINGS_NOTED, problems_of_rows, problems_of_settings
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Key, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionState
@@ -35,7 +36,6 @@ def problems_of(session: Session, home: Path) -> Iterator[str]:
     yield from _documents(session)
     yield from _certificates(session)
     yield from _files(session, home)
-    yield from _guards(session, home)
 
 
 def _events(session: Session, *kinds: str) -> Iterator[tuple[str | None, str, dict[str, Any]]]:
@@ -145,35 +145,23 @@ def _certificates(session: Session) -> Iterator[str]:
 
 
 def _files(session: Session, home: Path) -> Iterator[str]:
-    states = session.execute(select(Version.sha256, Version.state)).all()
-    there = {sha256 for sha256, state in states if state != VersionState.DESTROYED}
-    for sha256 in sorted({sha256 for sha256, _ in states}):
-        path = home / "models" / f"{sha256}.safetensors"
-        if sha256 in there:
-            problem = _problem_of_file(path, sha256)
+    """A file outlives a version where another one, or a waiting decision, has the same."""
+    named = named_files(session)
+    columns: dict[str, Any] = {"model": Version.sha256, "guard": Version.guard}
+    for what, column in columns.items():
+        states = session.execute(select(column, Version.state).where(column.is_not(None))).all()
+        there = {sha256 for sha256, state in states if state != VersionState.DESTROYED}
+        for sha256 in sorted({sha256 for sha256, _ in states}):
+            path = model_file(home, sha256)
+            problem = _problem_of_file(path, sha256) if sha256 in there else None
             if problem is not None:
-                yield f"The model file {path.name} {problem}"
-        elif path.exists():
-            yield f"The model file {path.name} was destroyed, but is there."
+                yield f"The {what} file {path.name} {problem}"
+            elif sha256 not in named and path.exists():
+                yield f"The {what} file {path.name} was destroyed, but is there."
     for row in session.scalars(select(Remains)):
         path = home / row.path
         if row.destroyed is not None and path.exists() and _problem_of_file(path, row.sha256) is None:
             yield f"{row.path} was destroyed, but is there."
-
-
-def _guards(session: Session, home: Path) -> Iterator[str]:
-    """A guard outlives a version's weights where another version, or a waiting decision, has the same one."""
-    held = select(Version.guard).where(Version.state != VersionState.DESTROYED)
-    there = {sha256 for sha256 in session.scalars(held) if sha256 is not None}
-    wanted = there | set(session.scalars(select(Candidate.guard)))
-    gone = {body["guard"] for _, _, body in _events(session, "destroyed") if "guard" in body}
-    for sha256 in sorted(there | gone):
-        path = home / "models" / f"{sha256}.safetensors"
-        problem = _problem_of_file(path, sha256) if sha256 in there else None
-        if problem is not None:
-            yield f"The guard file {path.name} {problem}"
-        elif sha256 not in wanted and path.exists():
-            yield f"The guard file {path.name} was destroyed, but is there."
 
 
 def _problem_of_file(path: Path, sha256: str) -> str | None:

@@ -8,31 +8,32 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import insert, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Select, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from fedforget.errors import InputError
 from fedforget.ledger.chain import Pin, canonical, hash_of
-from fedforget.ledger.checks import check_id
+from fedforget.ledger.checks import searchable
 from fedforget.ledger.clock import Clock, to_text, utc_now
 from fedforget.ledger.database import Database
 from fedforget.ledger.errors import MissingError
-from fedforget.ledger.schema import Event, Head
+from fedforget.ledger.schema import Base, Event, Head
 
+Row = TypeVar("Row", bound=Base)
 SYSTEM = "system"
 """The actor where nobody asked for it."""
 
 
 class Core:
-    """The parts of `book.Ledger` derive from this."""
+    """One for a ledger; each part has it. What takes a `session` works in the caller's transaction."""
 
     def __init__(self, home: Path, database: Database, clock: Clock = utc_now) -> None:
         self.home, self.database, self.clock = home, database, clock
+        self.reading, self.writing = database.reading, database.writing
 
-    def _append(
+    def append(
         self,
         session: Session,
         actor: str,
@@ -51,17 +52,24 @@ class Core:
         session.execute(insert(Event).values({**values, "at": at, "body": text, "hash": hash}))
         return {**values, "hash": hash}
 
-    def append_event(
-        self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None
-    ) -> int:
-        """Write down something that changed no row: a denial, a download. Its number."""
-        if not (kind.isprintable() and 0 < len(kind) <= 32 and actor.isprintable() and 0 < len(actor) <= 128):
-            raise InputError("An event has a kind of 1 to 32 characters and an actor of 1 to 128.")
-        try:
-            with self.database.writing() as session:
-                return int(self._append(session, actor, kind, body, request and check_id(request))["number"])
-        except IntegrityError:
-            raise MissingError(f"There is no request '{request}'.") from None
+    def rows(self, query: Select[Any]) -> list[Any]:
+        """What a query finds, in a transaction of its own."""
+        with self.reading() as session:
+            return list(session.scalars(query))
 
-    def _head(self, session: Session) -> Pin:
-        return Pin(*session.execute(select(Head.ledger, Head.number, Head.hash)).one())
+    def insert(self, table: type[Base]) -> Any:
+        """An INSERT that may say what to do on a conflict."""
+        return (sqlite if self.database.is_sqlite else postgresql).insert(table)
+
+
+def named(session: Session, kind: type[Row], name: str) -> Row:
+    """The account or federation of this name."""
+    found = session.get(kind, searchable(name))
+    if found is None:
+        raise MissingError(f"There is no such {kind.__name__.lower()}.")
+    return found
+
+
+def head_of(session: Session) -> Pin:
+    """The chain's newest event."""
+    return Pin(*session.execute(select(Head.ledger, Head.number, Head.hash)).one())

@@ -1,4 +1,4 @@
-"""Weights whose time is over, and what lies beside them, are destroyed; the ledger keeps their hashes.
+"""Weights that are kept no longer, and what lies beside them, are destroyed; the ledger keeps their hashes.
 
 A file is deleted; what a disk, a snapshot or an older backup still holds of it is not ours to reach.
 
@@ -11,16 +11,16 @@ import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import select, tuple_, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from fedforget.data.files import sha256_of_file, writing
 from fedforget.ledger.clock import to_text
-from fedforget.ledger.core import SYSTEM
-from fedforget.ledger.model_files import sync_folder
-from fedforget.ledger.schema import Candidate, Event, Federation, Remains, Version, held_to
+from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.federations import Federations
+from fedforget.ledger.model_files import ModelFiles, named_files, sync_folder
+from fedforget.ledger.schema import Event, Federation, Remains, Version, held_to
 from fedforget.ledger.states import VersionState
-from fedforget.ledger.versions import Versions
 
 ANNOUNCED = "destruction announced"
 NOTICE = timedelta(days=1)
@@ -28,21 +28,24 @@ SKEW = timedelta(hours=1)
 """The clocks of several machines may differ by this."""
 
 
-class Destruction(Versions):
-    """Part of `book.Ledger`."""
+class Destruction:
+    """`ledger.destruction`."""
+
+    def __init__(self, core: Core, models: ModelFiles, federations: Federations) -> None:
+        self._core, self._models, self._federations = core, models, federations
 
     def destroy_superseded(self, *, actor: str = SYSTEM) -> list[Version]:
         """Delete the weights of versions that were superseded longer ago than their federation keeps them, and were
         announced a day ago, with their guards and what remains beside them; announce what comes next. Their hashes
         stay. Weights that a rollback made current again stay too."""
-        with self.database.reading() as session:
-            names = sorted({version.federation for version in self._ending(session, self.clock())})
+        with self._core.reading() as session:
+            names = sorted({version.federation for version in self._ending(session, self._core.clock())})
         if not names:
             return []
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             for name in names:
-                self._lock_federation(session, name)
-            now = self.clock()
+                self._federations.lock(session, name)
+            now = self._core.clock()
             ending = {v: due for v, due in self._ending(session, now).items() if v.federation in names}
             announced = self._announced(session, ending, now)
             over = [version for version, due in ending.items() if due <= now]
@@ -52,7 +55,7 @@ class Destruction(Versions):
             for version in self._unwanted(session, ending):
                 if version not in gone and version not in announced:
                     said = {"federation": version.federation, "version": version.number, "sha256": version.sha256}
-                    self._append(session, actor, ANNOUNCED, said | {"due": to_text(ending[version])})
+                    self._core.append(session, actor, ANNOUNCED, said | {"due": to_text(ending[version])})
             return [self._destroy(session, version, actor) for version in ending if version in gone]
 
     def _ending(self, session: Session, now: datetime) -> dict[Version, datetime]:
@@ -85,23 +88,21 @@ class Destruction(Versions):
     def _unwanted(self, session: Session, versions: Iterable[Version]) -> list[Version]:
         """Those whose bits are no other version, of their federation or another one, and no waiting result."""
         mine = {(version.federation, version.number): version for version in versions}
-        there = select(Version.federation, Version.number, Version.sha256).where(
-            Version.state != VersionState.DESTROYED
-        )
-        wanted = {sha256 for name, number, sha256 in session.execute(there) if (name, number) not in mine}
-        wanted |= set(session.scalars(select(Candidate.sha256)))
+        wanted = named_files(session, but=mine)
         return [version for version in mine.values() if version.sha256 not in wanted]
 
     def _destroy(self, session: Session, version: Version, actor: str) -> Version:
         """The files go first: what the ledger calls destroyed is not there any more, wherever we are interrupted."""
-        now = self.clock()
+        now = self._core.clock()
         mine = (Remains.federation == version.federation, Remains.version == version.number)
         remains = list(session.scalars(select(Remains).where(*mine, Remains.destroyed.is_(None))))
         session.expunge_all()
-        guard = self._last_guard(session, version)
+        guard = version.guard
+        if guard in named_files(session, but=[(version.federation, version.number)]):
+            guard = None  # somebody else's too
         weights = [version.sha256] if guard is None else [version.sha256, guard]
-        files = [(self.model_path(sha256), sha256) for sha256 in weights]
-        files += [(self.home / row.path, row.sha256) for row in remains]
+        files = [(self._models.path(sha256), sha256) for sha256 in weights]
+        files += [(self._core.home / row.path, row.sha256) for row in remains]
         with writing():
             for path, sha256 in files:
                 # Another file in its place belongs to a later version, and goes with that one.
@@ -115,17 +116,5 @@ class Destruction(Versions):
             "federation": version.federation, "version": version.number, "sha256": version.sha256,
             "remains": [{"kind": row.kind, "path": row.path, "sha256": row.sha256} for row in remains],
         }  # fmt: skip
-        self._append(session, actor, "destroyed", said | held_to(guard))
+        self._core.append(session, actor, "destroyed", said | held_to(guard))
         return changed
-
-    def _last_guard(self, session: Session, version: Version) -> str | None:
-        """The guard of a version, if no other one that is there, and no waiting decision, has the same."""
-        if version.guard is None:
-            return None
-        others = select(Version.guard).where(
-            Version.guard == version.guard,
-            Version.state != VersionState.DESTROYED,
-            tuple_(Version.federation, Version.number) != (version.federation, version.number),
-        )
-        waiting = select(Candidate.guard).where(Candidate.guard == version.guard)
-        return version.guard if session.scalar(others.union_all(waiting).limit(1)) is None else None

@@ -115,7 +115,7 @@ def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **sett
     """Make a Flower federation one that requests can be about; `file` describes it."""
     description, model, guard = describe_flower(file)
     place = str(file.resolve())
-    return ledger.register_federation(name, "flower", place, description, model, guard, actor=actor, **settings)
+    return ledger.federations.register(name, "flower", place, description, model, guard, actor=actor, **settings)
 
 
 def run_words(config: RunConfig, entries: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict, Unpack
 import torch
 from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from fedforget.audit.examine import check_level
@@ -17,7 +18,7 @@ from fedforget.data.features import check_feature
 from fedforget.errors import InputError
 from fedforget.federation.guard import Guard
 from fedforget.ledger.checks import check_federation_name, searchable
-from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.recorded import recorded
@@ -120,10 +121,13 @@ DEFAULTS: Settings = {
 }  # fmt: skip
 
 
-class Federations(ModelFiles, Core):
-    """Part of `book.Ledger`."""
+class Federations:
+    """`ledger.federations.all`: what there is, and how it is served."""
 
-    def register_federation(
+    def __init__(self, core: Core, models: ModelFiles) -> None:
+        self._core, self._models = core, models
+
+    def register(
         self,
         name: str,
         kind: Kind,
@@ -144,25 +148,20 @@ class Federations(ModelFiles, Core):
         values = _checked({**DEFAULTS, **settings})
         if guard is not None:
             guard.check(model)
-        sha256, guard_sha256, now = self.store_model(model), self.store_guard(guard), self.clock()
+        sha256, guard_sha256, now = self._models.store(model), self._models.store_guard(guard), self._core.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
         version = {
             "federation": name, "number": 1, "sha256": sha256, "guard": guard_sha256, "kind": VersionKind.FIRST,
             "state": VersionState.CURRENT, "published": now,
         }  # fmt: skip
         try:
-            with self.database.writing() as session:
+            with self._core.writing() as session:
                 federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
                 session.execute(insert(Version).values(version))
-                said = {
-                    "federation": name,
-                    "kind": kind,
-                    "place": place,
-                    **values,
-                    **recorded("federation", federation),
-                }
-                self._append(session, actor, "federation registered", said)
-                self._append(session, actor, "version published", _first(name, sha256, guard_sha256))
+                said = {"federation": name, "kind": kind, "place": place, **values}
+                said |= recorded("federation", federation)
+                self._core.append(session, actor, "federation registered", said)
+                self._core.append(session, actor, "version published", _first(name, sha256, guard_sha256))
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
@@ -171,20 +170,16 @@ class Federations(ModelFiles, Core):
         """A trained run folder as a federation in this process."""
         description, model, guard = describe_run(folder)
         place = str(Path(folder).resolve())
-        return self.register_federation(name, "local", place, description, model, guard, actor=actor, **settings)
+        return self.register(name, "local", place, description, model, guard, actor=actor, **settings)
 
-    def federations(self) -> list[Federation]:
-        with self.database.reading() as session:
-            return list(session.scalars(select(Federation).order_by(Federation.name)))
+    def all(self) -> list[Federation]:
+        return self._core.rows(select(Federation).order_by(Federation.name))
 
-    def federation(self, name: str) -> Federation:
-        with self.database.reading() as session:
-            found = session.get(Federation, searchable(name))
-        if found is None:
-            raise MissingError("There is no such federation.")
-        return found
+    def get(self, name: str) -> Federation:
+        with self._core.reading() as session:
+            return named(session, Federation, name)
 
-    def change_federation(
+    def change(
         self,
         name: str,
         *,
@@ -194,7 +189,7 @@ class Federations(ModelFiles, Core):
         **settings: Unpack[Settings],
     ) -> Federation:
         """Serve the next requests in another way, or say anew where it is and what its clients hold."""
-        before = self.federation(name)
+        before = self.get(name)
         unchanged: dict[str, Any] = {key: getattr(before, key) for key in DEFAULTS}
         if "method" in settings and "preset" not in settings:
             unchanged |= {"preset": None, "settings": {}}  # those of another method
@@ -203,12 +198,18 @@ class Federations(ModelFiles, Core):
             values["place"] = place
         if description is not None:
             values["description"] = description.to_json()
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
             federation = session.scalars(query.execution_options(populate_existing=True)).one()
             said = {"federation": name, **values, **recorded("federation", federation)}
-            self._append(session, actor, "federation changed", said)
+            self._core.append(session, actor, "federation changed", said)
             return federation
+
+    def lock(self, session: Session, name: str) -> None:
+        """Nobody else changes its requests and versions before the caller's transaction is over."""
+        locked = select(Federation.name).where(Federation.name == searchable(name)).with_for_update(key_share=True)
+        if session.scalar(locked) is None:
+            raise MissingError("There is no such federation.")
 
 
 def _first(federation: str, sha256: str, guard: str | None) -> dict[str, Any]:

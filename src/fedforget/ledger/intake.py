@@ -10,14 +10,13 @@ from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.chain import canonical, sha256_of
 from fedforget.ledger.checks import check_id, check_reason, check_subject, check_word, searchable
 from fedforget.ledger.clock import add_months, from_text, to_text
-from fedforget.ledger.core import Core
+from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Description
 from fedforget.ledger.schema import Account, Document, Federation, Request
@@ -48,8 +47,11 @@ class Page:
     next: str | None = None
 
 
-class Intake(Core):
-    """Part of `book.Ledger`."""
+class Requests:
+    """`ledger.requests.page`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     def submit(
         self,
@@ -66,7 +68,7 @@ class Intake(Core):
         Same is: the same federation, subject, client and target, whoever asks. `actor` hands it in, where `asked_by`
         did not do so themselves."""
         subject, known_ground = check_subject(subject), check_word(Ground, ground, "legal ground")
-        text, now = canonical(target.to_json()), self.clock()
+        text, now = canonical(target.to_json()), self._core.clock()
         what = {"federation": federation, "subject": subject, "client": target.client, "target": target.to_json()}
         due = add_months(now, MONTHS)
         values = {
@@ -75,29 +77,25 @@ class Intake(Core):
             "received": now, "due": due, "state": RequestState.RECEIVED, "changed": now,
             "not_before": now, "extended": 0, "attempts": 0, "failures": 0,
         }  # fmt: skip
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             self._check_submission(session, federation, asked_by, target)
-        with self.database.writing() as session:
-            dialect: Any = sqlite if self.database.is_sqlite else postgresql
-            new = dialect.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
+        with self._core.writing() as session:
+            new = self._core.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
             request = session.scalars(new.returning(Request)).one_or_none()
             if request is None:
                 same = select(Request).where(Request.fingerprint == values["fingerprint"])
                 return Submission(session.scalars(same).one(), created=False)
             said = {**what, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
-            self._append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
+            self._core.append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
             return Submission(request, created=True)
 
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
-        if session.get(Account, searchable(asked_by)) is None:
-            raise MissingError("There is no such account.")
-        found = session.get(Federation, searchable(federation))
-        if found is None:
-            raise MissingError("There is no such federation.")
+        named(session, Account, asked_by)
+        found = named(session, Federation, federation)
         Description.from_json(found.description).check(target)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
-    def requests(
+    def page(
         self,
         *,
         states: Collection[str] | None = None,
@@ -130,35 +128,30 @@ class Intake(Core):
             query = query.order_by(Request.received.desc(), Request.id.desc())
         if after is not None:
             query = query.where(_beyond(after, Request.due if order == "due" else Request.received, order == "due"))
-        with self.database.reading() as session:
-            found = session.scalars(query.limit(limit + 1)).all()
+        found = self._core.rows(query.limit(limit + 1))
         if len(found) <= limit:
             return Page(tuple(found))
         last = found[limit - 1]
         return Page(tuple(found[:limit]), f"{to_text(last.due if order == 'due' else last.received)}~{last.id}")
 
-    def request(self, id: str) -> Request:
-        with self.database.reading() as session:
+    def get(self, id: str) -> Request:
+        with self._core.reading() as session:
             return _get(session, check_id(id))
 
-    def find_request(self, beginning: str) -> Request:
+    def find(self, beginning: str) -> Request:
         """The one request whose id begins like this: people do not type 32 digits."""
         if re.fullmatch(r"[0-9a-f]{6,32}", beginning) is None:
             raise MissingError("A request is named by its id, or by the first 6 or more of its digits.")
-        with self.database.reading() as session:
-            found = session.scalars(select(Request).where(Request.id.startswith(beginning)).limit(2)).all()
+        found = self._core.rows(select(Request).where(Request.id.startswith(beginning)).limit(2))
         if len(found) != 1:
             raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
         return found[0]
 
     def counts(self, *, asked_by: str | None = None) -> dict[str, int]:
         """How many requests are in each state; all states are named."""
-        query = select(Request.state, func.count()).group_by(Request.state)
-        if asked_by is not None:
-            query = query.where(Request.asked_by == searchable(asked_by))
-        with self.database.reading() as session:
-            found = {str(state): int(count) for state, count in session.execute(query)}
-        return {state: found.get(state, 0) for state in RequestState}
+        own = () if asked_by is None else (Request.asked_by == searchable(asked_by),)
+        with self._core.reading() as session:
+            return count_states(session, *own)
 
     def accept(self, id: str, *, actor: str) -> Request:
         """received -> accepted: somebody has looked, and it is to be served."""
@@ -179,7 +172,7 @@ class Intake(Core):
     def extend(self, id: str, months: int, reason: str, *, actor: str) -> Request:
         """One or two months more, two in all, counted from when it was received; with a reason, before it is due."""
         reason = check_reason(reason)
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             request = _get(session, check_id(id), lock=True)
             if RequestState(request.state) in CLOSED:
                 raise ConflictError(f"The request is {request.state}; there is nothing left to extend.")
@@ -187,12 +180,12 @@ class Intake(Core):
             if months < 1 or total > MOST_EXTENSION:
                 left = MOST_EXTENSION - request.extended
                 raise ConflictError(f"The deadline can move by {left} more months at most, not by {months}.")
-            if self.clock() > request.due:
+            if self._core.clock() > request.due:
                 raise ConflictError("The deadline has passed; it can only be extended before.")
             due = add_months(request.received, MONTHS + total)
             values = {"extended": total, "extension_reason": reason, "due": due}
             changed = _change(session, [id], values)
-            self._append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
+            self._core.append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
             return changed[0]
 
     def _moved(
@@ -204,16 +197,16 @@ class Intake(Core):
         reason: str | None = None,
         only_from: RequestState | None = None,
     ) -> Request:
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             request = _get(session, check_id(id), lock=True)
             before = RequestState(request.state)
             if state not in TRANSITIONS[before] or only_from not in (None, before):
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
-            anew = {"attempts": 0, "failures": 0, "not_before": self.clock()}
+            anew = {"attempts": 0, "failures": 0, "not_before": self._core.clock()}
             fresh = anew if state == RequestState.QUEUED else None
-            return self._move(session, [request], state, actor, reason=reason, also=fresh)[0]
+            return self.move(session, [request], state, actor, reason=reason, also=fresh)[0]
 
-    def _move(
+    def move(
         self,
         session: Session,
         requests: Sequence[Request],
@@ -225,14 +218,14 @@ class Intake(Core):
         also: Mapping[str, Any] | None = None,
     ) -> list[Request]:
         """Another state for requests that the caller has locked, and `also` other columns; an event for each, with
-        what is `said` in it."""
+        what is `said` in it. In the caller's transaction."""
         if not requests:
             return []
-        changes = {"state": state, "reason": reason, "changed": self.clock(), **(also or {})}
+        changes = {"state": state, "reason": reason, "changed": self._core.clock(), **(also or {})}
         changed = _change(session, [request.id for request in requests], changes)
         for request in requests:
             body = {"from": request.state, **({} if reason is None else {"reason": reason}), **(said or {})}
-            self._append(session, actor, state, body, request.id)
+            self._core.append(session, actor, state, body, request.id)
         return changed
 
     def evidence_of(self, id: str) -> str | None:
@@ -245,7 +238,7 @@ class Intake(Core):
 
     def _document(self, column: InstrumentedAttribute[str | None], id: str) -> str | None:
         query = select(Document.content).join(Request, column == Document.sha256).where(Request.id == check_id(id))
-        with self.database.reading() as session:
+        with self._core.reading() as session:
             found = session.scalar(query)
             if found is None:
                 _get(session, id)
@@ -258,6 +251,20 @@ def _get(session: Session, id: str, lock: bool = False) -> Request:
     if found is None:
         raise MissingError(f"There is no request '{id}'.")
     session.expunge(found)  # as it was before: the caller compares
+    return found
+
+
+def count_states(session: Session, *where: ColumnElement[bool]) -> dict[str, int]:
+    query = select(Request.state, func.count()).where(*where).group_by(Request.state)
+    found = {str(state): int(count) for state, count in session.execute(query)}
+    return {str(state): found.get(state, 0) for state in RequestState}
+
+
+def locked(session: Session, *where: ColumnElement[bool], limit: int | None = None) -> list[Request]:
+    """These requests as they are, oldest first. Nobody else changes them before the caller's transaction is over."""
+    query = select(Request).where(*where).order_by(Request.received, Request.id).limit(limit)
+    found = list(session.scalars(query.with_for_update(key_share=True)))
+    session.expunge_all()
     return found
 
 

@@ -51,7 +51,7 @@ class Keeper:
     def auditing(self) -> None:
         self.check()
         if not self._audits:
-            self._ledger.start_audit(self._claim)
+            self._ledger.work.start_audit(self._claim)
             self._audits = True
             self._reached = ("auditing", max(FORGETTING[2], self._reached[1]))
             self._tell()  # at once: a quick audit can be over before the next tick
@@ -72,7 +72,7 @@ class Keeper:
         with self._telling:  # so that an older line never follows a newer one
             if self._told != self._reached:
                 self._told = self._reached
-                self._ledger.set_progress(self._claim, *self._told)
+                self._ledger.work.set_progress(self._claim, *self._told)
 
     def _keep(self) -> None:
         renew_every = self._lease_seconds / 3.0
@@ -81,7 +81,7 @@ class Keeper:
             try:
                 self._tell()
                 if time.monotonic() - renewed >= renew_every:
-                    self._ledger.heartbeat(self._claim, self._lease_seconds)
+                    self._ledger.work.heartbeat(self._claim, self._lease_seconds)
                     renewed = time.monotonic()
             except LeaseLostError as error:
                 log.warning("%s", error)

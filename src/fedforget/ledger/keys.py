@@ -53,61 +53,64 @@ def is_signature(public: Ed25519PublicKey, signature: bytes, data: bytes) -> boo
     return True
 
 
-class Keys(Core):
-    """Part of `book.Ledger`."""
+class Keys:
+    """`ledger.keys`: what signs, and what signed."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     @property
-    def key_folder(self) -> Path:
-        return self.home / "keys"
+    def folder(self) -> Path:
+        return self._core.home / "keys"
 
-    def make_key(self, *, actor: str = SYSTEM) -> Key:
+    def make(self, *, actor: str = SYSTEM) -> Key:
         """The ledger's first key."""
         return self._new_key(actor, first=True)
 
-    def rotate_key(self, *, actor: str = SYSTEM) -> Key:
+    def rotate(self, *, actor: str = SYSTEM) -> Key:
         """A new key signs from now on. The old private key is deleted; its public key stays, so that what it signed
         still verifies."""
         return self._new_key(actor, first=False)
 
-    def public_keys(self) -> list[Key]:
-        with self.database.reading() as session:
-            return list(session.scalars(select(Key).order_by(Key.made, Key.id)))
+    def all(self) -> list[Key]:
+        """The public halves, oldest first."""
+        return self._core.rows(select(Key).order_by(Key.made, Key.id))
 
     def _new_key(self, actor: str, first: bool) -> Key:
         private = Ed25519PrivateKey.generate()
-        id, public, now = key_id(private.public_key()), public_text(private.public_key()), self.clock()
+        id, public, now = key_id(private.public_key()), public_text(private.public_key()), self._core.clock()
         with writing():
-            self.key_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_private(self.key_folder / f"{id}.pem", private)
-        write_text(self.key_folder / f"{id}.public.pem", public)
-        (self.key_folder / f"{id}.public.pem").chmod(0o600)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write_private(self.folder / f"{id}.pem", private)
+        write_text(self.folder / f"{id}.public.pem", public)
+        (self.folder / f"{id}.public.pem").chmod(0o600)
         try:
-            with self.database.writing() as session:
+            with self._core.writing() as session:
                 old = _key_that_signs(session, to_retire=True)
                 if first and old is not None:
                     raise ConflictError(f"There is a key already, {old.id}; replace it with `fedforget keys rotate`.")
                 if old is not None:
                     session.execute(update(Key).where(Key.id == old.id).values(retired=now))
-                    self._append(session, actor, "key retired", {"key": old.id})
+                    self._core.append(session, actor, "key retired", {"key": old.id})
                 values = {"id": id, "public": public, "made": now}
                 key = session.scalars(insert(Key).values(values).returning(Key)).one()
-                self._append(session, actor, "key made", {"key": id, "public": public})
+                self._core.append(session, actor, "key made", {"key": id, "public": public})
         except BaseException as error:
             for name in (f"{id}.pem", f"{id}.public.pem"):
-                (self.key_folder / name).unlink(missing_ok=True)
+                (self.folder / name).unlink(missing_ok=True)
             if isinstance(error, IntegrityError):
                 raise ConflictError("Another key was made at the same moment; see `fedforget keys list`.") from None
             raise
         if old is not None:
-            (self.key_folder / f"{old.id}.pem").unlink(missing_ok=True)
+            (self.folder / f"{old.id}.pem").unlink(missing_ok=True)
         return key
 
-    def _signing_key(self, session: Session) -> Ed25519PrivateKey:
+    def signing(self, session: Session) -> Ed25519PrivateKey:
         """The key that signs now. It is not retired before the caller's transaction is over."""
         key = _key_that_signs(session, to_retire=False)
         if key is None:
             raise InputError("The ledger has no key to sign with; make one with `fedforget keys make`.")
-        id, path = key.id, self.key_folder / f"{key.id}.pem"
+        id, path = key.id, self.folder / f"{key.id}.pem"
         try:
             if path.stat().st_mode & 0o077:
                 raise InputError(f"The key {path} can be read by others; allow only its owner: chmod 600 {path}.")
@@ -125,10 +128,10 @@ class Keys(Core):
             raise InputError(f"{path} is not the key {id}; make a new one with `fedforget keys rotate`.")
         return private
 
-    def check_signing_key(self) -> str:
+    def check_signing(self) -> str:
         """Its id; an InputError where nothing could be signed. A worker asks before it begins."""
-        with self.database.reading() as session:
-            return key_id(self._signing_key(session).public_key())
+        with self._core.reading() as session:
+            return key_id(self.signing(session).public_key())
 
 
 def _key_that_signs(session: Session, *, to_retire: bool) -> Key | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -26,46 +26,49 @@ from fedforget.params import State
 from fedforget.runs.store import load_model, model_bytes
 
 
-class ModelFiles(Core):
-    """Part of `book.Ledger`."""
+class ModelFiles:
+    """`ledger.models.folder`: the files that versions name."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     @property
-    def models(self) -> Path:
-        return self.home / "models"
+    def folder(self) -> Path:
+        return self._core.home / "models"
 
-    def model_path(self, sha256: str) -> Path:
-        return self.models / f"{sha256}.safetensors"
+    def path(self, sha256: str) -> Path:
+        return model_file(self._core.home, sha256)
 
-    def store_model(self, state: Mapping[str, Tensor]) -> str:
+    def store(self, state: Mapping[str, Tensor]) -> str:
         """Write a model's file, if it is not there; its SHA-256."""
-        return self.store_model_bytes(model_bytes(state))
+        return self.store_bytes(model_bytes(state))
 
-    def store_model_bytes(self, data: bytes) -> str:
+    def store_bytes(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.model_path(sha256)
+        path = self.path(sha256)
         with writing():
-            self.models.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = self.models / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part = self.folder / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
         write_bytes(part, data)
         with writing():
             part.chmod(0o600)
             os.replace(part, path)
-            sync_folder(self.models)
+            sync_folder(self.folder)
         return sha256
 
     def store_guard(self, guard: Guard | None) -> str | None:
         """Write a guard's file, if there is a guard; its SHA-256."""
-        return None if guard is None else self.store_model(guard.to_state())
+        return None if guard is None else self.store(guard.to_state())
 
-    def load_model(self, sha256: str) -> State:
+    def load(self, sha256: str) -> State:
         """The model of this hash; one that was changed is refused."""
-        return load_model(self.model_path(sha256), sha256)
+        return load_model(self.path(sha256), sha256)
 
     def load_guard(self, sha256: str | None) -> Guard | None:
         """The guard of a version: who goes on training its model holds the rounds to it."""
-        return None if sha256 is None else Guard.from_state(self.load_model(sha256))
+        return None if sha256 is None else Guard.from_state(self.load(sha256))
 
-    def check_model(self, sha256: str) -> None:
+    def check(self, sha256: str) -> None:
         self._check_file("model", sha256)
 
     def check_guard(self, sha256: str | None) -> None:
@@ -73,43 +76,53 @@ class ModelFiles(Core):
             self._check_file("guard", sha256)
 
     def _check_file(self, what: str, sha256: str) -> None:
-        path = self.model_path(sha256)
+        path = self.path(sha256)
         if not path.exists():
             raise InputError(f"The {what} file {path.name} is missing; restore it from a backup.")
         if sha256_of_file(path) != sha256:
             raise InputError(f"The {what} file {path.name} was changed: its SHA-256 is another.")
 
-    def sweep_models(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
+    def sweep(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
         """Delete models and guards that no version and no waiting decision names, and write it down; their hashes.
         Young ones stay: a worker may be about to publish them."""
-        limit = self.clock() - older_than
-        old = [path for path in self.models.glob("*") if _is_old(path, limit)]
-        with self.database.reading() as session:
-            named = self._named(session)
+        limit = self._core.clock() - older_than
+        old = [path for path in self.folder.glob("*") if _is_old(path, limit)]
+        with self._core.reading() as session:
+            named = named_files(session)
         gone = []
         for path in old:
             if path.stem not in named and _is_old(path, limit):
                 path.unlink(missing_ok=True)
                 gone.append(path.stem)
         if gone:
-            self.append_event(actor, "swept", {"models": sorted(gone)})
+            with self._core.writing() as session:
+                self._core.append(session, actor, "swept", {"models": sorted(gone)})
         return gone
 
-    def _named(self, session: Session) -> set[str | None]:
-        """The files that a version which is there, or a waiting decision, names."""
-        kept = Version.state != VersionState.DESTROYED
-        named = {hash for row in session.execute(select(Version.sha256, Version.guard).where(kept)) for hash in row}
-        return named | {hash for row in session.execute(select(Candidate.sha256, Candidate.guard)) for hash in row}
-
-    def _destroy_unnamed(self, session: Session, *wanted: str | None) -> list[str]:
+    def destroy_unnamed(self, session: Session, *wanted: str | None) -> list[str]:
         """Delete those of these files that nothing names any more; their hashes."""
-        gone = sorted({sha256 for sha256 in wanted if sha256 is not None} - self._named(session))
+        gone = sorted({sha256 for sha256 in wanted if sha256 is not None} - named_files(session))
         with writing():
             for sha256 in gone:
-                self.model_path(sha256).unlink(missing_ok=True)
+                self.path(sha256).unlink(missing_ok=True)
             if gone:
-                sync_folder(self.models)
+                sync_folder(self.folder)
         return gone
+
+
+def model_file(home: Path, sha256: str) -> Path:
+    return home / "models" / f"{sha256}.safetensors"
+
+
+def named_files(session: Session, but: Collection[tuple[str, int]] = ()) -> set[str]:
+    """The models and guards that a version which is there, or a waiting decision, names; `but` what these versions
+    (federation, number) alone name."""
+    there = select(Version.federation, Version.number, Version.sha256, Version.guard).where(
+        Version.state != VersionState.DESTROYED
+    )
+    rows = [own for name, number, *own in session.execute(there) if (name, number) not in but]
+    rows += map(list, session.execute(select(Candidate.sha256, Candidate.guard)))
+    return {sha256 for row in rows for sha256 in row if sha256 is not None}
 
 
 def _is_old(path: Path, limit: datetime) -> bool:

@@ -102,13 +102,19 @@ def _differing(said: Mapping[str, str], row: Mapping[str, str]) -> list[str]:
     return [name for name, value in row.items() if said.get(name, value) != value]
 
 
-def read_settings(home: Path) -> dict[str, Any] | None:
-    """Every setting in console.toml, by its path; None where there is no such file."""
+def load_settings(home: Path) -> dict[str, Any] | None:
+    """What console.toml holds; None where there is no such file."""
     path = home / SETTINGS_FILE
     try:
-        return dict(_flat("", tomllib.loads(path.read_text()))) if path.exists() else None
+        return tomllib.loads(path.read_text()) if path.exists() else None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}.") from None
+
+
+def read_settings(home: Path) -> dict[str, Any] | None:
+    """Every setting in console.toml, by its path."""
+    found = load_settings(home)
+    return None if found is None else dict(_flat("", found))
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

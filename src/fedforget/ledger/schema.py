@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy import (
     BigInteger,
@@ -30,7 +30,17 @@ from fedforget.requests import ErasureRequest
 
 
 class Base(DeclarativeBase):
-    pass
+    inner: ClassVar[frozenset[str]] = frozenset()
+    """Columns that nobody outside the ledger is told."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain values, for a command's --json."""
+        told = [column.key for column in type(self).__table__.columns if column.key not in self.inner]
+        return {name: _plain(getattr(self, name)) for name in told}
+
+
+def _plain(value: Any) -> Any:
+    return to_text(value) if isinstance(value, datetime) else value
 
 
 Count = BigInteger().with_variant(Integer, "sqlite")
@@ -58,6 +68,7 @@ class Account(Base):
     """Somebody who may sign in. `identity` is who they are at an OIDC provider."""
 
     __tablename__ = "accounts"
+    inner = frozenset({"password", "identity"})
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))
     password: Mapped[str | None] = mapped_column(Text)
@@ -68,7 +79,7 @@ class Account(Base):
     __table_args__ = (_one_of("role", Role),)
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "role": self.role, "made": to_text(self.made), "disabled": self.disabled is not None}
+        return super().to_json() | {"disabled": self.disabled is not None}
 
 
 class Token(Base):
@@ -109,6 +120,7 @@ class Federation(Base):
     """What a request can be about, how requests are served there, and who is serving one now."""
 
     __tablename__ = "federations"
+    inner = frozenset({"claim", "worker", "lease_until"})
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
     place: Mapped[str] = mapped_column(Text)
@@ -138,13 +150,6 @@ class Federation(Base):
         CheckConstraint("keep_days >= 0", name="keep_days_is_positive"),
         CheckConstraint("together >= 1", name="together_is_positive"),
     )
-
-    def to_json(self) -> dict[str, Any]:
-        names = (
-            "name", "kind", "place", "method", "preset", "settings", "audit_level", "accuracy_limit", "keep_days",
-            "together", "description",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names} | {"registered": to_text(self.registered)}
 
 
 class Document(Base):
@@ -202,19 +207,12 @@ class Version(Base):
         ),
     )  # fmt: skip
 
-    def to_json(self) -> dict[str, Any]:
-        names = (
-            "federation", "number", "sha256", "guard", "parent", "kind", "state", "restores", "method", "preset",
-            "settings", "verdict", "accuracy_before", "accuracy_after", "cost", "evidence", "report",
-        )  # fmt: skip
-        times = ("published", "superseded", "destroyed")
-        return {name: getattr(self, name) for name in names} | {name: _time(getattr(self, name)) for name in times}
-
 
 class Request(Base):
     """An erasure request. The same request twice has the same `fingerprint`, and is one request."""
 
     __tablename__ = "requests"
+    inner = frozenset({"fingerprint", "claim"})
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"))
@@ -270,17 +268,7 @@ class Request(Base):
         return ErasureRequest.from_json(json.loads(self.target))
 
     def to_json(self) -> dict[str, Any]:
-        names = (
-            "id", "federation", "asked_by", "subject", "client", "ground", "extended", "extension_reason", "state",
-            "reason", "attempts", "failures", "worker", "version", "evidence", "report",
-        )  # fmt: skip
-        times = ("received", "due", "changed", "not_before")
-        return {
-            **{name: getattr(self, name) for name in names},
-            **{name: _time(getattr(self, name)) for name in times},
-            "target": json.loads(self.target),
-            "describes": self.erasure.describe(),
-        }
+        return super().to_json() | {"target": json.loads(self.target), "describes": self.erasure.describe()}
 
 
 class Candidate(Base):
@@ -342,9 +330,6 @@ class Key(Base):
         ),
     )  # fmt: skip
 
-    def to_json(self) -> dict[str, Any]:
-        return {"id": self.id, "public": self.public, "made": to_text(self.made), "retired": _time(self.retired)}
-
 
 class Progress(Base):
     """How far a request is. Overwritten, and no part of the chain."""
@@ -377,16 +362,7 @@ class Event(Base):
 
     def to_json(self) -> dict[str, Any]:
         """What the hash is made of, and the hash."""
-        return {
-            "number": self.number,
-            "at": to_text(self.at),
-            "actor": self.actor,
-            "kind": self.kind,
-            "request": self.request,
-            "body": json.loads(self.body),
-            "previous": self.previous,
-            "hash": self.hash,
-        }
+        return super().to_json() | {"body": json.loads(self.body)}
 
 
 class Head(Base):
@@ -398,7 +374,3 @@ class Head(Base):
     number: Mapped[int] = mapped_column(Count)
     hash: Mapped[str] = mapped_column(String(64))
     __table_args__ = (CheckConstraint("id = 1", name="one_head"),)
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else to_text(moment)

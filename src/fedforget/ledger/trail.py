@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Text, func, select, type_coerce
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
@@ -14,9 +15,9 @@ from fedforget.ledger import triggers
 from fedforget.ledger.chain import ChainCheck, Pin, check_events
 from fedforget.ledger.checks import check_id, searchable
 from fedforget.ledger.consistency import problems_of, settings_noted
-from fedforget.ledger.core import SYSTEM
-from fedforget.ledger.destruction import Destruction
-from fedforget.ledger.intake import LARGEST_PAGE
+from fedforget.ledger.core import SYSTEM, Core, head_of
+from fedforget.ledger.errors import MissingError
+from fedforget.ledger.intake import LARGEST_PAGE, count_states
 from fedforget.ledger.recorded import SETTINGS_NOTED, read_settings
 from fedforget.ledger.schema import Event, Federation, Request, Version
 from fedforget.ledger.states import OPEN, RequestState
@@ -25,8 +26,21 @@ LAST = 2**62
 """No event has a higher number, and no database a much wider one."""
 
 
-class Trail(Destruction):
-    """Part of `book.Ledger`."""
+class Trail:
+    """`ledger.trail`."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def append(self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None) -> int:
+        """Write down something that changed no row: a denial, a download. Its number."""
+        if not (kind.isprintable() and 0 < len(kind) <= 32 and actor.isprintable() and 0 < len(actor) <= 128):
+            raise InputError("An event has a kind of 1 to 32 characters and an actor of 1 to 128.")
+        try:
+            with self._core.writing() as session:
+                return int(self._core.append(session, actor, kind, body, request and check_id(request))["number"])
+        except IntegrityError:
+            raise MissingError(f"There is no request '{request}'.") from None
 
     def events(
         self,
@@ -52,59 +66,56 @@ class Trail(Destruction):
             query = query.where(Event.number < min(before, LAST))
         if after is not None:
             query = query.where(Event.number > max(0, min(after, LAST)))
-        with self.database.reading() as session:
-            return list(session.scalars(query))
+        return self._core.rows(query)
 
     def head(self) -> Pin:
         """The newest event's number and hash: print it, or keep it in a file, to notice a chain written anew."""
-        with self.database.reading() as session:
-            return self._head(session)
+        with self._core.reading() as session:
+            return head_of(session)
 
     def note_settings(self, *, actor: str = SYSTEM) -> None:
         """Write down what console.toml says, where its last event says something else: a console begins with it, or a
         backup takes it along."""
-        with self.database.writing() as session:
-            now = read_settings(self.home)
+        with self._core.writing() as session:
+            now = read_settings(self._core.home)
             if now != settings_noted(session):
-                self._append(session, actor, SETTINGS_NOTED, {"settings": now})
+                self._core.append(session, actor, SETTINGS_NOTED, {"settings": now})
 
     def check_chain(self, *pins: Pin) -> ChainCheck:
         """Recompute every hash, and compare with what was pinned."""
-        with self.database.snapshot() as connection, Session(connection) as session:
-            return check_events(_raw_events(session), self._head(session), pins)
+        with self._core.database.snapshot() as connection, Session(connection) as session:
+            return check_events(_raw_events(session), head_of(session), pins)
 
     def check(self, *pins: Pin) -> ChainCheck:
         """All of it: the chain, the rules in the database, each request and version against the events, each model
         file, certificate and document against its hash."""
-        with self.database.snapshot() as connection, Session(connection) as session:
-            head = self._head(session)
+        with self._core.database.snapshot() as connection, Session(connection) as session:
+            head = head_of(session)
             return ChainCheck(head.number, head.hash, tuple(self.problems(session, *pins)))
 
     def problems(self, session: Session, *pins: Pin) -> list[str]:
         """What `check` finds, in the caller's transaction."""
-        chain = check_events(_raw_events(session), self._head(session), pins)
+        chain = check_events(_raw_events(session), head_of(session), pins)
         lost = [f"The rule '{name}' is missing from the database." for name in triggers.missing(session.connection())]
         found = [*chain.problems, *lost]
         try:
-            return [*found, *problems_of(session, self.home)]
+            return [*found, *problems_of(session, self._core.home)]
         except (ValueError, KeyError, TypeError, AttributeError):
             return [*found, "What the ledger holds makes no sense."]  # somebody wrote anything into it
 
     def figures(self, soon: timedelta = timedelta(days=7)) -> dict[str, Any]:
         """What a monitor wants to know."""
-        now = self.clock()
+        now = self._core.clock()
         count = select(func.count()).select_from(Request)
         late = count.where(Request.state.in_(OPEN))
         queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED)
-        with self.database.reading() as session:
-            grouped = session.execute(select(Request.state, func.count()).group_by(Request.state))
-            states = {str(state): int(count) for state, count in grouped}
+        with self._core.reading() as session:
             oldest = session.scalar(queued)
             return {
-                "requests": {str(state): states.get(state, 0) for state in RequestState},
+                "requests": count_states(session),
                 "overdue": session.scalar(late.where(Request.due < now)) or 0,
                 "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
-                "events": self._head(session).number,
+                "events": head_of(session).number,
                 "versions": session.scalar(select(func.count()).select_from(Version)) or 0,
                 "held": session.scalar(select(func.count()).select_from(Federation).where(Federation.lease_until > now))
                 or 0,

@@ -10,24 +10,23 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from sqlalchemy import and_, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.errors import InputError
 from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
+from fedforget.ledger.core import Core
 from fedforget.ledger.errors import LeaseLostError
-from fedforget.ledger.intake import Intake
+from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.schema import Federation, Progress, Request, Version
 from fedforget.ledger.states import AT_WORK, RequestState, VersionState
 
 MOST_FAILURES = 3
-"""After so many failures in a row a person must look."""
+"""After this many failures in a row a person must look."""
 MOST_ATTEMPTS = 100
-"""A request whose worker died so often is what kills it."""
+"""A request that was begun this often is what kills its worker."""
 FIRST_BACK_OFF = timedelta(seconds=30)
 """Doubled with every failure."""
 
@@ -48,23 +47,26 @@ class Claim:
     """Another worker died over these."""
 
 
-class Work(Intake):
-    """Part of `book.Ledger`."""
+class Work:
+    """`ledger.work`."""
+
+    def __init__(self, core: Core, requests: Requests) -> None:
+        self._core, self._requests = core, requests
 
     def claim(self, worker: str, lease_seconds: float = 60.0, *, federation: str | None = None) -> Claim | None:
         """The next thing to do, or None. Its requests are `forgetting` now, and this worker's until the lease ends."""
         if not worker or len(worker) > 120 or not worker.isprintable():
             raise InputError("A worker needs a name of 1 to 120 characters that can be printed.")
-        now = self.clock()
+        now = self._core.clock()
         until = now + timedelta(seconds=lease_seconds)
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             found = self._free_federation(session, now, federation)
             if found is None:
                 return None
             id, actor = uuid.uuid4().hex, f"worker/{worker}"
             requests, taken_over = self._take(session, found, now, actor)
             if not requests:
-                self._release(session, found.name)
+                self.release(session, found.name)
                 return None
             lease = {"claim": id, "worker": worker, "lease_until": until}
             session.execute(update(Federation).where(Federation.name == found.name).values(lease))
@@ -75,7 +77,9 @@ class Work(Intake):
             moved = []
             for request in requests:
                 counted = {"claim": id, "worker": worker, "attempts": request.attempts + 1}
-                moved += self._move(session, [request], RequestState.FORGETTING, actor, said=said, also=counted)
+                moved += self._requests.move(
+                    session, [request], RequestState.FORGETTING, actor, said=said, also=counted
+                )
             return Claim(id, worker, found, tuple(moved), parent, until, taken_over)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
@@ -102,32 +106,29 @@ class Work(Intake):
 
     def _take(self, session: Session, federation: Federation, now: datetime, actor: str) -> tuple[list[Request], bool]:
         """What to serve: first what a dead worker left, else what waits longest."""
-        mine = select(Request).where(Request.federation == federation.name).order_by(Request.received, Request.id)
-        left = self._locked(session, mine.where(Request.state.in_(AT_WORK)))
+        mine = Request.federation == federation.name
+        left = locked(session, mine, Request.state.in_(AT_WORK))
         hopeless = [request for request in left if request.attempts >= MOST_ATTEMPTS]
         if hopeless:
             why = f"The worker died {MOST_ATTEMPTS} times over this request; look at its log before you retry it."
-            self._move(session, hopeless, RequestState.FAILED, actor, reason=why)
+            self._requests.move(session, hopeless, RequestState.FAILED, actor, reason=why)
         left = [request for request in left if request not in hopeless]
         if left:
-            return self._move(session, left, RequestState.QUEUED, actor, said={"taken over from": left[0].worker}), True
-        waiting = mine.where(Request.state == RequestState.QUEUED, Request.not_before <= now)
-        found = self._locked(session, waiting.limit(federation.together))
+            return self._requests.move(
+                session, left, RequestState.QUEUED, actor, said={"taken over from": left[0].worker}
+            ), True
+        waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
+        found = locked(session, *waiting, limit=federation.together)
         if found and found[0].failures:
             return found[:1], False  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
         # Features and samples are judged by different measures, so one version cannot be judged for both.
         return [r for r in together if about_features([r.erasure]) == about_features([together[0].erasure])], False
 
-    def _locked(self, session: Session, query: Any) -> list[Request]:
-        found = list(session.scalars(query.with_for_update(key_share=True)))
-        session.expunge_all()
-        return found
-
     def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> datetime:
         """Renew the lease; until when. LeaseLostError: somebody else has it."""
-        until = self.clock() + timedelta(seconds=lease_seconds)
-        with self.database.writing() as session:
+        until = self._core.clock() + timedelta(seconds=lease_seconds)
+        with self._core.writing() as session:
             self._hold(session, claim)
             session.execute(
                 update(Federation).where(Federation.name == claim.federation.name).values(lease_until=until)
@@ -143,61 +144,65 @@ class Work(Intake):
             raise LeaseLostError(f"Another worker serves {federation.name} by now; this result is not wanted any more.")
         return federation
 
-    def _claimed(self, session: Session, claim: Claim, *states: RequestState) -> list[Request]:
+    def claimed(self, session: Session, claim: Claim, *states: RequestState) -> list[Request]:
         """The claim's requests, locked, if they are still in one of these states."""
         self._hold(session, claim)
-        query = select(Request).where(Request.claim == claim.id).order_by(Request.received, Request.id)
-        found = self._locked(session, query)
+        found = locked(session, Request.claim == claim.id)
         if not found or any(request.state not in states for request in found):
             raise LeaseLostError(f"The requests of this claim on {claim.federation.name} have moved on.")
         return found
 
-    def _release(self, session: Session, federation: str) -> None:
+    def release(self, session: Session, federation: str) -> None:
         nobody = {"claim": None, "worker": None, "lease_until": None}
         session.execute(update(Federation).where(Federation.name == federation).values(nobody))
 
+    def interrupt(self, session: Session, federation: str, actor: str, why: str) -> None:
+        """Whoever works on this federation began from a version that is not current any more: its requests wait."""
+        requests = locked(session, Request.federation == federation, Request.state.in_(AT_WORK))
+        self.release(session, federation)
+        self._requests.move(session, requests, RequestState.QUEUED, actor, said={"why": why})
+
     def start_audit(self, claim: Claim) -> None:
         """forgetting -> auditing."""
-        with self.database.writing() as session:
-            requests = self._claimed(session, claim, RequestState.FORGETTING)
-            self._move(session, requests, RequestState.AUDITING, f"worker/{claim.worker}")
+        with self._core.writing() as session:
+            requests = self.claimed(session, claim, RequestState.FORGETTING)
+            self._requests.move(session, requests, RequestState.AUDITING, f"worker/{claim.worker}")
 
     def give_back(self, claim: Claim) -> None:
         """The worker stops, through no fault of the requests: they wait again, for anybody."""
-        with self.database.writing() as session:
-            requests = self._claimed(session, claim, *AT_WORK)
+        with self._core.writing() as session:
+            requests = self.claimed(session, claim, *AT_WORK)
             said = {"why": "the worker stops"}
-            self._move(session, requests, RequestState.QUEUED, f"worker/{claim.worker}", said=said)
-            self._release(session, claim.federation.name)
+            self._requests.move(session, requests, RequestState.QUEUED, f"worker/{claim.worker}", said=said)
+            self.release(session, claim.federation.name)
 
     def fail(self, claim: Claim, reason: str, *, retry: bool = True) -> list[Request]:
         """It did not work. Waits and is tried again, each time longer; at last, or without `retry`, it has failed."""
         printable = "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
-        reason, now = check_reason(printable), self.clock()
+        reason, now = check_reason(printable), self._core.clock()
         actor = f"worker/{claim.worker}"
-        with self.database.writing() as session:
+        with self._core.writing() as session:
             changed = []
-            for request in self._claimed(session, claim, *AT_WORK):
+            for request in self.claimed(session, claim, *AT_WORK):
                 failures = request.failures + 1
                 if not retry or failures >= MOST_FAILURES:
                     state, counted = RequestState.FAILED, {"failures": failures}
                 else:
                     later = now + FIRST_BACK_OFF * 2 ** (failures - 1)
                     state, counted = RequestState.QUEUED, {"failures": failures, "not_before": later}
-                changed += self._move(session, [request], state, actor, reason=reason, also=counted)
-            self._release(session, claim.federation.name)
+                changed += self._requests.move(session, [request], state, actor, reason=reason, also=counted)
+            self.release(session, claim.federation.name)
             return changed
 
     def set_progress(self, claim: Claim, stage: str, fraction: float) -> None:
         """How far the claim's requests are, for people who watch. It writes: not more than twice a second, please."""
-        dialect = sqlite if self.database.is_sqlite else postgresql
-        now, fraction = self.clock(), min(max(float(fraction), 0.0), 1.0)
-        with self.database.writing() as session:
+        now, fraction = self._core.clock(), min(max(float(fraction), 0.0), 1.0)
+        with self._core.writing() as session:
             mine = session.scalars(select(Request.id).where(Request.claim == claim.id)).all()
             if not mine:
                 return  # taken over
             rows = [{"request": id, "stage": stage[:64], "fraction": fraction, "at": now} for id in mine]
-            new = dialect.insert(Progress).values(rows)
+            new = self._core.insert(Progress).values(rows)
             session.execute(
                 new.on_conflict_do_update(
                     index_elements=["request"],
@@ -207,6 +212,5 @@ class Work(Intake):
 
     def progress(self, ids: Collection[str]) -> dict[str, Progress]:
         """How far these requests are, where somebody has said."""
-        with self.database.reading() as session:
-            found = session.scalars(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
-            return {row.request: row for row in found}
+        found = self._core.rows(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
+        return {row.request: row for row in found}

@@ -3,8 +3,8 @@
     Worker(ledger, "a").run(stop)        until `stop` is set; several workers may run on one ledger
 
 A worker may die at any point. Its lease ends, another one claims the same requests, and goes on in the same folder
-(`workplace`). Only `Ledger.finish` makes a version, in one transaction, and only for who holds the claim: so there is
-exactly one."""
+(`workplace`). Only `versions.finish` makes a version, in one transaction, and only for who holds the claim: so there
+is exactly one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Worker:
     ) -> None:
         """`executor` does the jobs of every federation; without it, the kind of the federation decides. `federation`:
         serve this one alone. `poll_seconds`: how often to look whether something waits. `tidy_seconds`: how often, at
-        most, to destroy what its time is over of."""
+        most, to destroy what is kept no longer."""
         self.ledger, self.name, self.federation = ledger, name or default_name(), federation
         self._executor, self._device = executor, device
         self._lease_seconds, self._poll_seconds, self._tidy_seconds = lease_seconds, poll_seconds, tidy_seconds
@@ -73,12 +73,12 @@ class Worker:
 
         An InputError at the start: nothing could be signed. Later, what goes wrong is in the log and in the ledger."""
         stop = stop or threading.Event()
-        self.ledger.check_signing_key()
+        self.ledger.keys.check_signing()
         served = 0
         while not stop.is_set():
             try:
-                self.ledger.check_signing_key()  # before a request is begun that could not be certified
-                claim = self.ledger.claim(self.name, self._lease_seconds, federation=self.federation)
+                self.ledger.keys.check_signing()  # before a request is begun that could not be certified
+                claim = self.ledger.work.claim(self.name, self._lease_seconds, federation=self.federation)
                 if claim is not None:
                     finished = self.serve(claim, stop)
                     served += 0 if finished is None else len(finished.requests)
@@ -142,21 +142,21 @@ class Worker:
         while True:
             result = self._result(claim, folder, outcome, run)
             try:
-                return self.ledger.finish(claim, result)
+                return self.ledger.versions.finish(claim, result)
             except InputError:
                 if all((self.ledger.home / path).is_file() for _, path in result.remains):
                     raise
 
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
-        self.ledger.check_model(parent.sha256)
-        self.ledger.check_guard(parent.guard)
+        self.ledger.models.check(parent.sha256)
+        self.ledger.models.check_guard(parent.guard)
         run = Run(executor.run_folder(federation.place))
-        served = (*run.served, *(request.erasure for request in self.ledger.served(federation.name)))
+        served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))
         return Job(
             config=run.config,
             version=parent.number,
-            model=str(self.ledger.model_path(parent.sha256).resolve()),
+            model=str(self.ledger.models.path(parent.sha256).resolve()),
             sha256=parent.sha256,
             requests=each_once(request.erasure for request in claim.requests),
             served=each_once(served),
@@ -165,15 +165,15 @@ class Worker:
             settings=federation.settings,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
-            guard=None if parent.guard is None else str(self.ledger.model_path(parent.guard).resolve()),
+            guard=None if parent.guard is None else str(self.ledger.models.path(parent.guard).resolve()),
             guard_sha256=parent.guard,
             exact=parent.verdict == "exact",
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Result:
-        model, guard = self.ledger.store_model_bytes((folder / outcome.model).read_bytes()), None
+        model, guard = self.ledger.models.store_bytes((folder / outcome.model).read_bytes()), None
         if outcome.guard is not None:
-            guard = self.ledger.store_model_bytes((folder / outcome.guard).read_bytes())
+            guard = self.ledger.models.store_bytes((folder / outcome.guard).read_bytes())
         return Result(
             model=model,
             method=outcome.result.method,
@@ -195,7 +195,7 @@ class Worker:
 
     def _give_back(self, claim: Claim) -> None:
         try:
-            self.ledger.give_back(claim)
+            self.ledger.work.give_back(claim)
         except FedForgetError as error:
             log.warning("%s", error)
 
@@ -209,13 +209,13 @@ class Worker:
             reason = f"Something unexpected went wrong ({type(error).__name__}: {error}); the worker's log says where."
         reason = "".join(letter if letter.isprintable() else " " for letter in reason)
         try:
-            for request in self.ledger.fail(claim, reason, retry=not hopeless):
+            for request in self.ledger.work.fail(claim, reason, retry=not hopeless):
                 log.error("%s: %s is %s. %s", request.federation, request.erasure.describe(), request.state, reason)
         except FedForgetError as problem:
             log.warning("%s", problem)
 
     def _tidy(self) -> None:
-        """Destroy what its time is over of. Whatever goes wrong with it, requests are served all the same."""
+        """Destroy what is kept no longer. If that fails, requests are served all the same."""
         now = time.monotonic()
         if self._tidied is not None and now - self._tidied < self._tidy_seconds:
             return
@@ -224,12 +224,12 @@ class Worker:
             log.error("The clock went ahead by %s; nothing is destroyed until it is right, or I am begun anew.", jump)
             return
         try:
-            for federation in self.ledger.federations():
-                version = self.ledger.current_version(federation.name)
+            for federation in self.ledger.federations.all():
+                version = self.ledger.versions.current(federation.name)
                 sweep(self.ledger.home, federation.name, version.number)
-            for version in self.ledger.destroy_superseded(actor=f"worker/{self.name}"):
+            for version in self.ledger.destruction.destroy_superseded(actor=f"worker/{self.name}"):
                 log.info("%s: version %d is destroyed.", version.federation, version.number)
-            self.ledger.sweep_models(actor=f"worker/{self.name}")
-            self.ledger.tidy_secrets()
+            self.ledger.models.sweep(actor=f"worker/{self.name}")
+            self.ledger.accounts.tidy_secrets()
         except (FedForgetError, OSError) as error:
             log.warning("Tidying up was not possible: %s", error)
