@@ -19,7 +19,7 @@ from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.keys import Keys, key_id
-from fedforget.ledger.results import CheckedResult, Result, check_result, fall, guard_of
+from fedforget.ledger.results import CheckedResult, Handover, check_result, fall, guard_of
 from fedforget.ledger.schema import (
     Candidate,
     Certificate,
@@ -90,7 +90,7 @@ class Versions(Federations, Keys, Work):
         with self.database.reading() as session:
             return list(session.scalars(query.order_by(Request.version, Request.received, Request.id)))
 
-    def finish(self, claim: Claim, result: Result) -> Finished:
+    def finish(self, claim: Claim, result: Handover) -> Finished:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self.home)
