@@ -741,3 +741,16 @@ def test_the_installed_command_in_a_process_of_its_own(tmp_path: Path, command: 
     assert said.stderr == f"{tmp_path} is not a run folder (it has no run.json); make one with `fedforget train`.\n"
     usage = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=120, check=True).stdout
     assert "Usage: fedforget [OPTIONS]" in usage
+
+
+def test_a_result_that_was_changed_is_not_shown(
+    fedforget: Command, forgotten: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Between being written and being shown; a result is read by its seal everywhere."""
+    folder = Path(shutil.copytree(forgotten, tmp_path / "run"))
+    (branch,) = folder.glob("forgotten/fedaf-c-*")
+    path = branch / "result.json"
+    path.write_text(path.read_text().replace('"exact": false', '"exact": true'))
+    monkeypatch.setattr("fedforget.cli.forget.forget_run", lambda *_, **__: branch)
+    said = fedforget("forget", folder, "--client", "0", "--class", str(held(0)[0]), "--method", "fedaf-c")
+    assert f"{path} is damaged (its checksum is not the one written down)" in refused(said)

@@ -174,12 +174,12 @@ def test_a_busy_ledger_is_503(program: Program, visit: Of, world: World, monkeyp
     def busy(*_: object, **__: object) -> None:
         raise BusyError("The ledger's database does not answer: locked.")
 
-    monkeypatch.setattr(world.ledger.requests.page, "page", busy)
+    monkeypatch.setattr(world.ledger.requests, "page", busy)
     for answer in (client.get("/api/v1/requests"), page.get("/")):
         assert answer.status_code == 503
         assert "does not answer" in answer.text
     assert client.get("/api/v1/requests").headers["retry-after"] == "2"
-    monkeypatch.setattr(world.ledger.accounts.all, "session", busy)
+    monkeypatch.setattr(world.ledger.accounts, "session", busy)
     assert page.get("/").status_code == 503, "also where the error page cannot know who asks"
 
 
@@ -190,7 +190,7 @@ def test_a_mistake_of_ours_tells_nothing(visit: Of, world: World, monkeypatch: p
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("a secret")
 
-    monkeypatch.setattr(world.ledger.requests.page, "page", broken)
+    monkeypatch.setattr(world.ledger.requests, "page", broken)
     for path in ("/", "/api/v1/requests"):
         answer = ada.get(path)
         assert answer.status_code == 500

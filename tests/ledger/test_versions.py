@@ -15,11 +15,12 @@ from sqlalchemy import text
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import conclude
 from fedforget.errors import InputError
+from fedforget.federation.cost import Cost
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import Core
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Requests
-from fedforget.ledger.results import Result
+from fedforget.ledger.results import Handover
 from fedforget.ledger.versions import Versions
 from fedforget.ledger.work import Work
 
@@ -28,14 +29,14 @@ def test_a_version_says_where_it_comes_from(world: World):
     request = world.queued()
     claim = world.claim()
     world.ledger.work.start_audit(claim)
-    result = world.result(claim, fell=0.5, cost={"seconds": 2.5})
+    result = world.result(claim, fell=0.5, cost=Cost(bytes=3))
     done = world.ledger.versions.finish(claim, result)
     assert done.version is not None
     first, second = world.ledger.versions.of("digits")
     assert second.to_json() == done.version.to_json() == world.ledger.versions.current("digits").to_json()
     assert (first.state, second.state, second.parent, second.kind) == ("superseded", "current", 1, "forgotten")
     assert (second.sha256, second.method, second.settings, second.cost) == (
-        result.model, "fedaf", {"epochs": 1}, {"seconds": 2.5},
+        result.model, "fedaf", {"epochs": 1}, Cost(bytes=3).to_json(),
     )  # fmt: skip
     assert (second.verdict, second.accuracy_before, second.accuracy_after) == ("forgotten", 90.0, 89.5)
     found = world.ledger.requests.get(request.id)
@@ -550,21 +551,21 @@ def test_a_result_goes_into_the_database_and_back(world: World, tmp_path: Path):
     kept.write_text("x")
     page = tmp_path / "report.html"
     page.write_text("<html>")
-    result: Result = world.result(claim, fell=9.0, report=page, cost={"bytes": 3}, remains=(("sketch", "sketch"),))
+    result: Handover = world.result(claim, fell=9.0, report=page, cost=Cost(bytes=3), remains=(("sketch", "sketch"),))
     world.ledger.versions.finish(claim, result)
     result.evidence.unlink()
     page.unlink()
     done = world.ledger.versions.decide(request.id, True, "fine", actor="oscar")
     assert done.version is not None
-    assert (done.version.cost, done.version.settings) == ({"bytes": 3}, {"epochs": 1})
+    assert (done.version.cost, done.version.settings) == (Cost(bytes=3).to_json(), {"epochs": 1})
     assert world.ledger.requests.report_of(request.id) == "<html>"
     with world.ledger.database.reading() as session:
         rows = session.execute(text("SELECT version, path FROM remains")).all()
     assert [tuple(row) for row in rows] == [(1, "sketch")]
 
 
-@pytest.mark.parametrize("cost", [{"seconds": float("inf")}, {"seconds": torch.ones(1)}])
-def test_what_cannot_be_written_down_is_refused(world: World, cost: dict[str, Any]):
+@pytest.mark.parametrize("cost", [Cost({"server": float("inf")}), Cost({"server": torch.ones(1)})])  # type: ignore[dict-item]
+def test_what_cannot_be_written_down_is_refused(world: World, cost: Cost):
     world.queued()
     claim = world.claim()
     world.ledger.work.start_audit(claim)

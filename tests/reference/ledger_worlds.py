@@ -18,15 +18,18 @@ from sqlalchemy import Connection, create_engine, text
 
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
+from fedforget.federation.cost import Cost
 from fedforget.federation.guard import Guard
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description
-from fedforget.ledger.results import Result
+from fedforget.ledger.results import Handover
 from fedforget.ledger.schema import Request, Version
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.requests import ErasureRequest
+from fedforget.runs.folder import Trunk
+from fedforget.runs.record import Result
 
 DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)}, shape=(6,))
 READINGS = [
@@ -159,15 +162,19 @@ class World:
         says: str = "forgotten",
         fell: float | None = 0.0,
         guard: str | None = None,
+        cost: Cost | None = None,
         **more: Any,
-    ) -> Result:
+    ) -> Handover:
         """What a worker would have computed: the same bits whoever does it."""
         number = claim.parent.number + int(claim.requests[0].id[:6], 16)
         model = self.ledger.models.store({"w": torch.full((3,), float(number))})
         file = self.ledger.home / f"{model[:12]}.json"
         evidence = write_evidence_of(model, file, says=says, guard=guard)
         after = None if fell is None else 90.0 - fell
-        return Result(model, "fedaf", "recommended", {"epochs": 1}, evidence, 90.0, after, guard=guard, **more)
+        made = Result(
+            "fedaf", "recommended", (), Trunk("", ""), model, guard, settings={"epochs": 1}, cost=cost or Cost()
+        )
+        return Handover(made, evidence, 90.0, after, **more)
 
     def serve(self, worker: str = "first", **how: Any) -> Finished:
         """Claim and finish the next thing."""

@@ -13,21 +13,18 @@ from fedforget.audit.verdict import GONE
 from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
 from fedforget.ledger.chain import canonical, sha256_of
+from fedforget.runs.record import Result
 
 ROUNDING = 1e-9
 """In points: sums of differences are off by less, and no limit is meant so finely."""
 
 
 @dataclass(frozen=True)
-class Result:
-    """A model that forgot, and what was measured of it."""
+class Handover:
+    """A model that forgot and what was measured of it, as a worker hands them over."""
 
-    model: str
-    """The SHA-256 that `Ledger.store_model` gave."""
-    method: str
-    preset: str
-    settings: Mapping[str, Any]
-    """All settings that it ran with."""
+    result: Result
+    """Its model and guard are in the ledger's store."""
     evidence: Path
     """The evidence file, whose subject is the model."""
     accuracy_before: float | None
@@ -35,11 +32,16 @@ class Result:
     """Retained accuracy in percent, None where it could not be measured."""
     report: Path | None = None
     """An HTML file."""
-    cost: Mapping[str, Any] = field(default_factory=dict)
-    guard: str | None = None
-    """The SHA-256 that `Ledger.store_guard` gave: what later rounds of the model are held to."""
     remains: tuple[tuple[str, str], ...] = ()
     """(kind, path under the home) of files that hold what the version before holds: destroyed with it."""
+
+    @property
+    def model(self) -> str:
+        return self.result.sha256
+
+    @property
+    def guard(self) -> str | None:
+        return self.result.guard
 
 
 @dataclass(frozen=True)
@@ -87,27 +89,29 @@ def fall(before: float | None, after: float | None) -> float | None:
     return None if before is None or after is None else before - after
 
 
-def check_result(result: Result, home: Path) -> CheckedResult:
-    """Read a result's files: the evidence is whole, its verdict follows, and it speaks of this very model, under this
-    very guard."""
-    record = read_evidence(result.evidence)
+def check_result(handed: Handover, home: Path) -> CheckedResult:
+    """Read what was handed over: the evidence is whole, its verdict follows, and it speaks of this very model, under
+    this very guard."""
+    result = handed.result
+    record = read_evidence(handed.evidence)
     try:
         about, guard = record["models"]["subject"]["sha256"], guard_of(record)
     except (KeyError, TypeError, AttributeError):
         about, guard = None, None
-    if about != result.model:
-        raise InputError(f"{result.evidence} speaks of another model than the one to publish.")
-    if guard != result.guard:
-        raise InputError(f"{result.evidence} was measured under another guard than the one to publish.")
-    evidence = result.evidence.read_text()
-    report = None if result.report is None else result.report.read_text()
+    if about != handed.model:
+        raise InputError(f"{handed.evidence} speaks of another model than the one to publish.")
+    if guard != handed.guard:
+        raise InputError(f"{handed.evidence} was measured under another guard than the one to publish.")
+    evidence = handed.evidence.read_text()
+    report = None if handed.report is None else handed.report.read_text()
     documents = {sha256_of(evidence): ("evidence", evidence)}
     if report is not None:
         documents[sha256_of(report)] = ("report", report)
     values = {
-        "guard": result.guard, "method": result.method, "preset": result.preset, "settings": dict(result.settings),
-        "verdict": record["verdict"]["word"], "accuracy_before": _finite(result.accuracy_before),
-        "accuracy_after": _finite(result.accuracy_after), "cost": dict(result.cost), "evidence": sha256_of(evidence),
+        "guard": handed.guard, "method": result.method, "preset": result.preset, "settings": dict(result.settings),
+        "verdict": record["verdict"]["word"], "accuracy_before": _finite(handed.accuracy_before),
+        "accuracy_after": _finite(handed.accuracy_after), "cost": result.cost.to_json(),
+        "evidence": sha256_of(evidence),
         "report": None if report is None else sha256_of(report),
     }  # fmt: skip
     try:
@@ -122,8 +126,8 @@ def check_result(result: Result, home: Path) -> CheckedResult:
     }
     verdict |= {"sensitivity": heard} if heard else {}
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
-    remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in result.remains)
-    return CheckedResult(result.model, values, record["level"], verdict, remains, documents)
+    remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in handed.remains)
+    return CheckedResult(handed.model, values, record["level"], verdict, remains, documents)
 
 
 def guard_of(evidence: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys, key_id
 from fedforget.ledger.model_files import ModelFiles
-from fedforget.ledger.results import CheckedResult, Result, check_result, fall, guard_of
+from fedforget.ledger.results import CheckedResult, Handover, check_result, fall, guard_of
 from fedforget.ledger.schema import (
     Candidate,
     Certificate,
@@ -90,7 +90,7 @@ class Versions:
         query = select(Request).where(Request.federation == searchable(federation), Request.version.is_not(None))
         return self._core.rows(query.order_by(Request.version, Request.received, Request.id))
 
-    def finish(self, claim: Claim, result: Result) -> Finished:
+    def finish(self, claim: Claim, result: Handover) -> Finished:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)

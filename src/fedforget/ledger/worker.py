@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from fedforget.ledger.errors import BusyError, LeaseLostError
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.executors import Executor, LocalExecutor
 from fedforget.ledger.keeper import Keeper
-from fedforget.ledger.results import Result
+from fedforget.ledger.results import Handover
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.workplace import remains, sweep, workplace
@@ -170,22 +171,17 @@ class Worker:
             exact=parent.verdict == "exact",
         )
 
-    def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Result:
+    def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Handover:
         model, guard = self.ledger.models.store_bytes((folder / outcome.model).read_bytes()), None
         if outcome.guard is not None:
             guard = self.ledger.models.store_bytes((folder / outcome.guard).read_bytes())
-        return Result(
-            model=model,
-            method=outcome.result.method,
-            preset=outcome.result.preset,
-            settings=outcome.result.settings,
-            evidence=folder / outcome.evidence,
-            accuracy_before=outcome.before.retained_acc,
-            accuracy_after=outcome.after.retained_acc,
-            report=folder / REPORT,
-            cost=outcome.result.cost.to_json(),
-            guard=guard,
-            remains=remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
+        return Handover(
+            replace(outcome.result, sha256=model, guard=guard),
+            folder / outcome.evidence,
+            outcome.before.retained_acc,
+            outcome.after.retained_acc,
+            folder / REPORT,
+            remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
         )
 
     def _executor_of(self, kind: str) -> Executor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
 from fedforget.audit.measures import distance_to, measure_now_and_later
@@ -48,12 +49,14 @@ def audit_models(
             federation, state, requests, dataset.test, schedule,
             served=served, backdoor=backdoor, guard=(guards or {}).get(row.name),
         )  # fmt: skip
-        heard = distance = None
+        found: dict[str, Any] = {}
         if about_features(requests):
             seed, threads = schedule.seed, schedule.threads
-            heard = measure_sensitivity(federation, state, requests, served, seed=seed, threads=threads).to_json()
+            heard = measure_sensitivity(federation, state, requests, served, seed=seed, threads=threads)
+            found["sensitivity"] = heard.to_json()
         if oracle is not None:
-            distance = asdict(distance_to(federation, state, oracle, dataset.test, schedule.threads))
-        rows[index] = replace(row, model=digest(state), now=now, later=later, sensitivity=heard, distance=distance)
+            far = distance_to(federation, state, oracle, dataset.test, schedule.threads)
+            found["distance_to_retrain"] = asdict(far)
+        rows[index] = replace(row, model=digest(state), now=now, later=later, **found)
     progress("measuring", len(rows), len(rows))
     return rows

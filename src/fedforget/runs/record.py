@@ -112,6 +112,10 @@ class Result:
         return load_guard(folder, self.guard)
 
 
+FOUND = ("model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence")
+"""What a row of audit.json leaves out where it was not found."""
+
+
 @dataclass(frozen=True)
 class Figures:
     """What was found of one model. None where nothing was measured, as where the method diverged."""
@@ -129,8 +133,7 @@ class Figures:
     later: Measures | None = None
     """After one further ordinary round."""
     sensitivity: Mapping[str, float | None] | None = None
-    distance: Mapping[str, float] | None = None
-    """To Retrain's model."""
+    distance_to_retrain: Mapping[str, float] | None = None
     closeness: Mapping[str, Any] | None = None
     class_gaps: Sequence[Any] | None = None
     """Both as `audit.closeness` has them."""
@@ -156,19 +159,18 @@ class Figures:
         return None if self.now is None else self.now.retained_acc
 
     def to_json(self) -> dict[str, Any]:
-        unpaid = dict.fromkeys(Cost().to_json())
         values = {
             "method": self.method,
             "preset": self.preset,
             **{item.name: getattr(self.now, item.name, None) for item in fields(Measures)},
-            **(unpaid if self.cost is None else self.cost.to_json()),
+            **(dict.fromkeys(Cost().to_json()) if self.cost is None else self.cost.to_json()),
             "note": self.note,
             "notes": list(self.notes),
             "curves": None if self.curves is None else dict(self.curves),
         }
-        found = {name: getattr(self, own) for name, own in FOUND.items()}
-        found["after_one_round"] = None if self.later is None else self.later.to_json()
-        return values | {name: value for name, value in found.items() if value is not None}
+        later = {} if self.later is None else {"after_one_round": self.later.to_json()}
+        found = {name: getattr(self, name) for name in FOUND}
+        return values | later | {name: value for name, value in found.items() if value is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Figures:
@@ -179,18 +181,11 @@ class Figures:
             return Measures(**numbers)
 
         cost = None if values["seconds"] is None else Cost.from_json(values)
-        found = {own: values.get(name) for name, own in FOUND.items()}
+        found = {name: values.get(name) for name in FOUND}
         return cls(
             values["method"], values["preset"], values["note"], tuple(values.get("notes", ())), cost, values["curves"],
             now=measures(values), later=measures(values.get("after_one_round")), **found,
         )  # fmt: skip
-
-
-FOUND = {
-    "model": "model", "sensitivity": "sensitivity", "distance_to_retrain": "distance", "closeness": "closeness",
-    "class_gaps": "class_gaps", "verdict": "verdict", "evidence": "evidence",
-}  # fmt: skip
-"""What a row of audit.json leaves out where there is none, and how it is called here."""
 
 
 @dataclass(frozen=True)
