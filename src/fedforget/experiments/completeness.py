@@ -12,7 +12,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import Experiment, Row, request_specs
 from fedforget.experiments.paper_numbers import completeness, running_time
 from fedforget.experiments.summaries import (
-    RETRAIN,
+    against_retrain,
     by_method,
     counted,
     difference,
@@ -29,7 +29,6 @@ OTHER_MEASURES = {
     "true_acc": "target as its true class",
     "retained_acc": "retained data",
     "target_class_test_acc": "the class's test images",
-    "bd_acc_after_round": "BD Acc one round later",
 }
 
 
@@ -45,7 +44,11 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     methods = by_method(rows)
     return [
         _averages(rows, methods),
-        _against_retrain(rows, methods),
+        against_retrain(
+            rows,
+            "Method minus Retrain, in points, with 95 % confidence intervals",
+            ("Pairs of the same class and seed; Student's interval of the mean difference.",),
+        ),
         _other_measures(methods),
         _per_class("bd_acc", "BD Acc (%) after unlearning, the lower the better", rows, methods),
         _per_class("test_acc", "Test Acc (%) after unlearning", rows, methods),
@@ -74,20 +77,6 @@ def _averages(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Tabl
         ("", "BD Acc", "Test Acc", "cells"),
         body,
         ("Mean ± standard deviation over the cells (class, trial).", *notes_of(rows)),
-    )
-
-
-def _against_retrain(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
-    body: list[list[str | Entry]] = []
-    for name, own in methods.items():
-        pairs = paired_with_retrain(own, rows)
-        if own[0]["method"] != RETRAIN:
-            body.append([name, difference(pairs, "bd_acc"), difference(pairs, "test_acc"), str(len(pairs))])
-    return Table(
-        "Method minus Retrain, in points, with 95 % confidence intervals",
-        ("", "BD Acc", "Test Acc", "pairs"),
-        body,
-        ("Pairs of the same class and seed; Student's interval of the mean difference.",),
     )
 
 

@@ -8,6 +8,7 @@ paper)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row
+from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
 from fedforget.experiments.summaries import (
@@ -54,12 +55,9 @@ def specs(options: Options) -> list[CellSpec]:
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     try:
-        state, cost, notes = scenario.before, {}, []
-        if spec.method != UNTOUCHED[0]:
-            again = (spec.method, spec.preset) == AGAIN
-            method = RETRAIN if again else spec.method
-            result = scenario.forget(method, spec.preset, {"oracle": 1} if again else spec.overrides)
-            state, cost, notes = result.state, result.cost.to_json(), list(result.notes)
+        again = (spec.method, spec.preset) == AGAIN
+        served = replace(spec, method=RETRAIN, overrides={"oracle": 1}) if again else spec
+        state, _, cost = model_of(served, scenario)
         heard = {
             name: measure_sensitivity(
                 scenario.federation, model, scenario.requests, seed=scenario.spec.seed, threads=scenario.options.threads
@@ -67,7 +65,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
             for name, model in (("now", state), ("before", scenario.before))
         }
         return scenario.measure(state) | cost | {
-            "notes": notes, "sensitivity": heard["now"]["unseen"], "sensitivity_at_client": heard["now"]["target"],
+            "sensitivity": heard["now"]["unseen"], "sensitivity_at_client": heard["now"]["target"],
             "sensitivity_before": heard["before"]["unseen"], "test_acc_without": heard["now"]["unseen_acc_without"],
         }  # fmt: skip
     except FedForgetError as error:

@@ -51,7 +51,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
         state, guard, cost, steps = _served(spec, scenario)
-        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state, guard=guard)
+        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
         schedule, exclude = scenario.schedule, scenario.requests
         for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER, guard):
             if done == 0:

@@ -19,7 +19,7 @@ from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import SEQUENTIAL_BD, SEQUENTIAL_TEST, TEST_ACC_BEFORE
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_method, counted, difference, entry, notes_of, paired_with_retrain
+from fedforget.experiments.summaries import against_retrain, by_method, counted, entry, notes_of
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
@@ -146,7 +146,8 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         heads = ("", *(f"after {classes}" for classes in steps), "cells")
         notes = notes_of(rows) if column == "bd_acc" else []
         found.append(Table(title, heads, body, tuple(notes)))
-    return [*found, _by_class(rows, methods), _against_retrain(rows, methods)]
+    title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
+    return [*found, _by_class(rows, methods), against_retrain(rows, title, wide=True)]
 
 
 def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
@@ -162,16 +163,6 @@ def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Tabl
 
 def _labels(classes: str) -> list[str]:
     return classes.split(",")
-
-
-def _against_retrain(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
-    body: list[list[str | Entry]] = []
-    for name, own in methods.items():
-        pairs = paired_with_retrain(own, rows)
-        if own[0]["method"] != "retrain":
-            body.append([name, difference(pairs, "bd_acc"), difference(pairs, "test_acc"), str(len(pairs))])
-    title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
-    return Table(title, ("", "BD Acc", "Test Acc", "pairs"), body, wide=True)
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedforget.experiments.engine import Row
-from fedforget.experiments.statistics import paired_difference
-from fedforget.experiments.tables import Entry
+from fedforget.experiments.tables import Entry, Table
 
 RETRAIN = "retrain"
 
@@ -81,12 +80,16 @@ def difference(pairs: Sequence[tuple[Row, Row]], column: str) -> Entry:
     both = [(a, b) for a, b in pairs if a[column] is not None and b[column] is not None]
     if not both:
         return Entry()
-    result = paired_difference([a[column] for a, _ in both], [b[column] for _, b in both])
     theirs = _differences(both, column)
     paper = sum(theirs) / len(theirs) if theirs else None
-    if result.low is None or result.high is None:
-        return Entry(result.mean, None, 1, paper)
-    return Entry(result.mean, None, result.pairs, paper, (result.low, result.high))
+    return Entry.of_differences([a[column] - b[column] for a, b in both], paper)
+
+
+def against_retrain(rows: Sequence[Row], title: str, notes: Sequence[str] = (), *, wide: bool = False) -> Table:
+    """Each method minus Retrain in the paper's two figures."""
+    pairs = {name: paired_with_retrain(own, rows) for name, own in by_method(rows).items() if name != RETRAIN}
+    body = [(name, difference(p, "bd_acc"), difference(p, "test_acc"), str(len(p))) for name, p in pairs.items()]
+    return Table(title, ("", "BD Acc", "Test Acc", "pairs"), body, notes, wide)
 
 
 def _differences(pairs: Sequence[tuple[Row, Row]], column: str) -> list[float]:
