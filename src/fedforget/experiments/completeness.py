@@ -22,6 +22,7 @@ from fedforget.experiments.summaries import (
     printed,
     ratio,
     values,
+    where,
 )
 from fedforget.experiments.tables import Entry, Table
 
@@ -94,8 +95,8 @@ def _per_class(column: str, title: str, rows: Sequence[Row], methods: Mapping[st
     for label in sorted({row["class"] for row in rows}):
         line: list[str | Entry] = [str(label)]
         if before:
-            line.append(_before([row for row in rows if row["class"] == label], "bd_acc_before"))
-        line += [entry([row for row in own if row["class"] == label], column) for own in methods.values()]
+            line.append(_before(where(rows, "class", label), "bd_acc_before"))
+        line += [entry(where(own, "class", label), column) for own in methods.values()]
         body.append(line)
     columns = ("class", *(("before",) if before else ()), *methods)
     return Table(title, columns, body, wide=True)
@@ -120,13 +121,12 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The table as bars: for each class a bar of each method; a black line is the paper's mean."""
     methods, classes = by_method(rows), sorted({row["class"] for row in rows})
 
-    def of_class(own: Sequence[Row], label: int) -> list[Row]:
-        return [row for row in own if row["class"] == label]
-
     panels = []
     for column, title in (("bd_acc", "BD Acc after unlearning"), ("test_acc", "Test Acc after unlearning")):
-        series = {"before unlearning": [_before(of_class(rows, label), f"{column}_before") for label in classes]}
-        series |= {name: [entry(of_class(own, label), column) for label in classes] for name, own in methods.items()}
+        series = {"before unlearning": [_before(where(rows, "class", label), f"{column}_before") for label in classes]}
+        series |= {
+            name: [entry(where(own, "class", label), column) for label in classes] for name, own in methods.items()
+        }
         panels.append(Bars(title, [f"class {label}" for label in classes], series, "accuracy (%)"))
     return bar_charts(stem, f"Unlearning one class of one client, {rows[0]['dataset']}", rows, panels)
 

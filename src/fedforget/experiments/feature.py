@@ -27,6 +27,8 @@ from fedforget.experiments.summaries import (
     difference,
     notes_of,
     paired_with_retrain,
+    values,
+    where,
 )
 from fedforget.experiments.tables import Entry, Table
 from fedforget.requests import Feature, describe_feature
@@ -88,8 +90,8 @@ def _models(setting: str, rows: Sequence[Row]) -> Table:
         body.append(
             [
                 name,
-                *(Entry.of(_there(own, column), digits=4) for column in ("sensitivity", "sensitivity_at_client")),
-                *(Entry.of(_there(own, column)) for column in ("test_acc", "test_acc_without")),
+                *(Entry.of(values(own, column), digits=4) for column in ("sensitivity", "sensitivity_at_client")),
+                *(Entry.of(values(own, column)) for column in ("test_acc", "test_acc_without")),
                 Entry.of([100.0 * cost / fmean(whole) for cost in spent] if whole else (), digits=1),
                 counted(own),
             ]
@@ -99,10 +101,6 @@ def _models(setting: str, rows: Sequence[Row]) -> Table:
         "cost, % of Retrain's", "cells",
     )  # fmt: skip
     return Table(f"Withdrawn: {setting}", columns, body, notes_of(rows))
-
-
-def _there(rows: Sequence[Row], column: str) -> list[float | None]:
-    return [row.get(column) for row in rows]
 
 
 def gaps(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
@@ -157,9 +155,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """A group of bars for what is withdrawn and by whom, a bar for each model."""
     settings, methods = by_setting(rows), by_method(rows)
     series = {
-        name: [
-            Entry.of(_there([row for row in own if row["setting"] == setting], "sensitivity")) for setting in settings
-        ]
+        name: [Entry.of(values(where(own, "setting", setting), "sensitivity")) for setting in settings]
         for name, own in methods.items()
     }
     panel = Bars("Sensitivity to the withdrawn feature, on unseen data", list(settings), series, "sensitivity")

@@ -16,24 +16,31 @@ def method_name(row: Mapping[str, Any]) -> str:
     return row["method"] if row["preset"] == "default" else f"{row['method']} {row['preset']}"
 
 
-def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each method and preset, in the table's order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(method_name(row), []).append(row)
-    return found
-
-
-def by_setting(rows: Sequence[Row]) -> dict[Any, list[Row]]:
-    """Rows of each varied setting, such as the target, in the order they come in."""
+def grouped(rows: Iterable[Row], name: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """The rows of each name, in the order they come in."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["setting"], []).append(row)
+        found.setdefault(name(row), []).append(row)
     return found
+
+
+def by_method(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows of each method and preset, in the table's order."""
+    return grouped(rows, method_name)
+
+
+def by_setting(rows: Iterable[Row]) -> dict[Any, list[Row]]:
+    """Rows of each varied setting, such as the target."""
+    return grouped(rows, lambda row: row["setting"])
+
+
+def where(rows: Iterable[Row], column: str, value: object) -> list[Row]:
+    """The rows that have this value there."""
+    return [row for row in rows if row[column] == value]
 
 
 def values(rows: Iterable[Row], column: str) -> list[float | None]:
-    return [row[column] for row in rows]
+    return [row.get(column) for row in rows]
 
 
 def printed(rows: Iterable[Row], column: str) -> list[float | None]:
