@@ -258,13 +258,6 @@ def test_what_diverged_has_a_sentence_and_no_number(options: Options, monkeypatc
 
 
 @pytest.mark.real
-def test_a_further_round_is_measured_when_asked_for(options: Options):
-    rows = reproduce(COMPLETENESS, replace(options, further_round=True, classes=(0,)))
-    assert all(0 <= row["bd_acc_after_round"] <= 100 for row in rows)
-    assert "BD Acc one round later" in COMPLETENESS.tables(rows)[2].columns
-
-
-@pytest.mark.real
 def test_quick_is_on_every_output(options: Options):
     rows = reproduce(COMPLETENESS, options)
     pages = write_pages(COMPLETENESS, COMPLETENESS.cell_file(options))

@@ -80,7 +80,7 @@ def test_a_model_learns_the_rest_and_not_the_target(options: Options, monkeypatc
 
 def fake(where: str, kind: str, non_target: float) -> dict[str, Any]:
     row = {"dataset": "mnist", "class": 0, "preset": where, "setting": kind, "non_target_acc": non_target,
-           "target_class_test_acc": 5.0}  # fmt: skip
+           "target_class_test_acc": 5.0, "note": None}  # fmt: skip
     return row | {"paper": paper_values(row)}
 
 

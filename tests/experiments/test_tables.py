@@ -10,7 +10,6 @@ import pytest
 from fedforget.audit.student import student_distribution, student_quantile
 from fedforget.experiments import paper_numbers
 from fedforget.experiments.completeness import COMPLETENESS
-from fedforget.experiments.statistics import paired_difference
 from fedforget.experiments.tables import Entry, Table
 
 AVERAGES = {
@@ -67,13 +66,12 @@ def test_student_against_scipy():
 
 def test_the_paired_interval_by_hand():
     """Differences 1, 2, 3, 6: mean 3, deviation sqrt(14/3), t of 3 degrees 3.182446."""
-    result = paired_difference([11.0, 22.0, 33.0, 46.0], [10.0, 20.0, 30.0, 40.0])
+    result = Entry.of_differences([1.0, 2.0, 3.0, 6.0])
     half = 3.182446 * math.sqrt(14 / 3) / 2
     assert result.mean == 3.0
-    assert result.low == pytest.approx(3 - half, abs=1e-5)
-    assert result.high == pytest.approx(3 + half, abs=1e-5)
-    assert result.pairs == 4
-    assert paired_difference([2.0], [1.0]) == (1.0, None, None, 1)
+    assert result.interval == pytest.approx((3 - half, 3 + half), abs=1e-5)
+    assert result.count == 4
+    assert Entry.of_differences([1.0], 2.0) == Entry(1.0, None, 1, 2.0), "one alone says nothing of the spread"
 
 
 def row(label: int, seed: int, method: str, bd: float | None, test: float | None, note: str | None = None) -> dict:

@@ -47,9 +47,6 @@ def reproduce(
     configuration: Annotated[str, typer.Option(help="default, or paper: its printed settings.")] = "default",
     threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer classes, trials and samples.")] = False,
-    further_round: Annotated[
-        bool, typer.Option("--further-round", help="In cells computed now, measure again after one more round.")
-    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compute a table or figure of the paper and show it beside the printed numbers.
@@ -59,7 +56,7 @@ def reproduce(
     options = Options(
         dataset=dataset, classes=parse_classes(classes), methods=None if methods is None else parse_methods(methods),
         trials=trials, device=device, seed=seed, out=out, quick=quick, threads=threads, configuration=configuration,
-        further_round=further_round, targets=None if targets is None else parse_targets(targets),
+        targets=None if targets is None else parse_targets(targets),
     )  # fmt: skip
     with _progress(as_json) as progress:
         rows = run_experiment(experiment, options, merge=merge or (), progress=progress)

@@ -20,21 +20,12 @@ from fedforget.experiments.sequential import SEQUENTIAL
 from fedforget.experiments.ulira import ULIRA
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "completeness": COMPLETENESS,
-    "time": TIME,
-    "overlap": OVERLAP,
-    "epochs": EPOCHS,
-    "lambda": LAMBDA,
-    "teachers": TEACHERS,
-    "sequential": SEQUENTIAL,
-    "backdoor": BACKDOOR,
-    "ablation": ABLATION,
-    "audit": AUDIT,
-    "ulira": ULIRA,
-    "durability": DURABILITY,
-    "requests": REQUESTS,
-    "feature": FEATURE,
-}
+    experiment.name: experiment
+    for experiment in (
+        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA, DURABILITY,
+        REQUESTS, FEATURE,
+    )
+}  # fmt: skip
 
 
 def find_experiment(name: str) -> Experiment:

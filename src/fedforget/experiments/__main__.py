@@ -56,7 +56,6 @@ def command_parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--configuration", default="default", help="default or paper")
     reproduce.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     reproduce.add_argument("--quick", action="store_true", help="fewer classes, trials and samples")
-    reproduce.add_argument("--further-round", action="store_true", help="measure again after one more round")
     reproduce.add_argument("--json", action="store_true")
 
     run_core = commands.add_parser("core", help="FedAF against Retrain on MNIST, poisoned and clean")
@@ -80,7 +79,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
         dataset=arguments.dataset, classes=parse_classes(arguments.classes),
         methods=None if arguments.methods is None else parse_methods(arguments.methods), trials=arguments.trials,
         device=arguments.device, seed=arguments.seed, out=arguments.out, quick=arguments.quick,
-        threads=arguments.threads, configuration=arguments.configuration, further_round=arguments.further_round,
+        threads=arguments.threads, configuration=arguments.configuration,
         targets=None if arguments.targets is None else parse_targets(arguments.targets),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import counted, entry
+from fedforget.experiments.summaries import counted, entry, where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
@@ -133,7 +133,7 @@ def _of_factor(factor: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    base = [row for row in rows if row["setting"] == BASE]
+    base = where(rows, "setting", BASE)
     found = []
     for factor in FACTORS:
         groups = _of_factor(factor, rows)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from fedforget.data.files import write_text
 from fedforget.experiments.audited import AUDIT
-from fedforget.experiments.cells import read_cells
-from fedforget.experiments.engine import Row, ordered_rows
-from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.engine import Row
+from fedforget.experiments.pages import command, provenance_of, rows_in
 from fedforget.experiments.summaries import by_setting, method_name
 from fedforget.experiments.tables import DASH, Entry, Table
 
@@ -24,14 +23,12 @@ WORST = 3
 
 def render_audit(folder: Path) -> Path | None:
     """Write the page from the folder's audit-*.jsonl; None where there are none."""
-    paths = sorted(folder.glob(f"{AUDIT.name}-*.jsonl"))
-    if not paths:
+    cells = rows_in(folder, AUDIT)
+    if not cells:
         return None
     parts = ["# Verdicts on every method", INTRODUCTION]
-    for path in paths:
-        rows = ordered_rows(AUDIT, read_cells(path))
-        name = path.stem.removeprefix(f"{AUDIT.name}-")
-        where = f"All measures: [{path.stem}.md]({path.stem}.md)."
+    for name, rows in cells.items():
+        where = f"All measures: [audit-{name}.md](audit-{name}.md)."
         parts += [f"## {name}", f"{command(AUDIT, rows)} {provenance_of(rows)} {where}"]
         parts += [verdicts(target, own).to_markdown() for target, own in by_setting(rows).items()]
     notes = folder / "audit.notes.md"

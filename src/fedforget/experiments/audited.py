@@ -16,10 +16,10 @@ from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, 
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import word_grid
-from fedforget.experiments.engine import CellSpec, Experiment, Row, target_specs
+from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import by_method, by_setting, entry, notes_of
+from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, entry, notes_of
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.guard import Guard
 from fedforget.params import State
@@ -41,16 +41,11 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        cost: dict[str, Any] = {}
-        guard: Guard | None = None
-        if spec.method == "before":
-            state = scenario.before
-        elif spec.method == "retrain":
-            state = oracles_of(scenario)[-1]
+        if spec.method != RETRAIN:
+            state, guard, cost = model_of(spec, scenario)
         else:
-            result = scenario.forget(spec.method, spec.preset, spec.overrides)
-            state, cost, guard = result.state, result.cost.to_json(), result.guard
-        measured = scenario.measure(state, guard=guard)
+            state, guard, cost = oracles_of(scenario)[-1], None, {}
+        measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}
     words = {level: judged(scenario, level, state, guard) for level in LEVELS}

@@ -12,7 +12,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import Experiment, Row, request_specs
 from fedforget.experiments.paper_numbers import completeness, running_time
 from fedforget.experiments.summaries import (
-    RETRAIN,
+    against_retrain,
     by_method,
     counted,
     difference,
@@ -22,6 +22,7 @@ from fedforget.experiments.summaries import (
     printed,
     ratio,
     values,
+    where,
 )
 from fedforget.experiments.tables import Entry, Table
 
@@ -29,7 +30,6 @@ OTHER_MEASURES = {
     "true_acc": "target as its true class",
     "retained_acc": "retained data",
     "target_class_test_acc": "the class's test images",
-    "bd_acc_after_round": "BD Acc one round later",
 }
 
 
@@ -45,7 +45,11 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     methods = by_method(rows)
     return [
         _averages(rows, methods),
-        _against_retrain(rows, methods),
+        against_retrain(
+            rows,
+            "Method minus Retrain, in points, with 95 % confidence intervals",
+            ("Pairs of the same class and seed; Student's interval of the mean difference.",),
+        ),
         _other_measures(methods),
         _per_class("bd_acc", "BD Acc (%) after unlearning, the lower the better", rows, methods),
         _per_class("test_acc", "Test Acc (%) after unlearning", rows, methods),
@@ -77,20 +81,6 @@ def _averages(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Tabl
     )
 
 
-def _against_retrain(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
-    body: list[list[str | Entry]] = []
-    for name, own in methods.items():
-        pairs = paired_with_retrain(own, rows)
-        if own[0]["method"] != RETRAIN:
-            body.append([name, difference(pairs, "bd_acc"), difference(pairs, "test_acc"), str(len(pairs))])
-    return Table(
-        "Method minus Retrain, in points, with 95 % confidence intervals",
-        ("", "BD Acc", "Test Acc", "pairs"),
-        body,
-        ("Pairs of the same class and seed; Student's interval of the mean difference.",),
-    )
-
-
 def _other_measures(methods: Mapping[str, Sequence[Row]]) -> Table:
     measured = [c for c in OTHER_MEASURES if any(row.get(c) is not None for own in methods.values() for row in own)]
     body: list[list[str | Entry]] = [
@@ -105,8 +95,8 @@ def _per_class(column: str, title: str, rows: Sequence[Row], methods: Mapping[st
     for label in sorted({row["class"] for row in rows}):
         line: list[str | Entry] = [str(label)]
         if before:
-            line.append(_before([row for row in rows if row["class"] == label], "bd_acc_before"))
-        line += [entry([row for row in own if row["class"] == label], column) for own in methods.values()]
+            line.append(_before(where(rows, "class", label), "bd_acc_before"))
+        line += [entry(where(own, "class", label), column) for own in methods.values()]
         body.append(line)
     columns = ("class", *(("before",) if before else ()), *methods)
     return Table(title, columns, body, wide=True)
@@ -131,13 +121,12 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The table as bars: for each class a bar of each method; a black line is the paper's mean."""
     methods, classes = by_method(rows), sorted({row["class"] for row in rows})
 
-    def of_class(own: Sequence[Row], label: int) -> list[Row]:
-        return [row for row in own if row["class"] == label]
-
     panels = []
     for column, title in (("bd_acc", "BD Acc after unlearning"), ("test_acc", "Test Acc after unlearning")):
-        series = {"before unlearning": [_before(of_class(rows, label), f"{column}_before") for label in classes]}
-        series |= {name: [entry(of_class(own, label), column) for label in classes] for name, own in methods.items()}
+        series = {"before unlearning": [_before(where(rows, "class", label), f"{column}_before") for label in classes]}
+        series |= {
+            name: [entry(where(own, "class", label), column) for label in classes] for name, own in methods.items()
+        }
         panels.append(Bars(title, [f"class {label}" for label in classes], series, "accuracy (%)"))
     return bar_charts(stem, f"Unlearning one class of one client, {rows[0]['dataset']}", rows, panels)
 

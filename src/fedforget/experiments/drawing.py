@@ -77,6 +77,12 @@ def save(figure: Any, stem: Path) -> list[Path]:
     return written
 
 
+def _name(axes: Any, title: str, up: str, across: str = "") -> None:
+    axes.set_title(title, fontsize=8)
+    axes.set_ylabel(up, fontsize=8)
+    axes.set_xlabel(across, fontsize=8)
+
+
 def box_plots(
     stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels: Sequence[Panel], columns: int
 ) -> list[Path]:
@@ -101,9 +107,7 @@ def box_plots(
         if panel.percent:
             axes.set_ylim(-3, 103)
         axes.tick_params(axis="y", labelsize=7)
-        axes.set_title(panel.title, fontsize=8)
-        axes.set_xlabel(panel.across, fontsize=8)
-        axes.set_ylabel(panel.up, fontsize=8)
+        _name(axes, panel.title, panel.up, panel.across)
     return save(figure, stem)
 
 
@@ -137,8 +141,7 @@ def bar_charts(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], panels
         slant = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if alone else {}
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=7, **slant)
         axes.tick_params(axis="y", labelsize=7)
-        axes.set_ylabel(panel.up, fontsize=8)
-        axes.set_title(panel.title, fontsize=8)
+        _name(axes, panel.title, panel.up)
     if alone:
         return save(figure, stem)
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -158,9 +161,7 @@ def scatter_plots(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], pan
         axes.set_xscale("log")
         axes.margins(0.2)
         axes.tick_params(labelsize=7)
-        axes.set_title(panel.title, fontsize=8)
-        axes.set_xlabel(panel.across, fontsize=8)
-        axes.set_ylabel(panel.up, fontsize=8)
+        _name(axes, panel.title, panel.up, panel.across)
     return save(figure, stem)
 
 

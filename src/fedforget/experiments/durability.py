@@ -15,7 +15,7 @@ from fedforget.audit.durability import ROUNDS, beside_unseen
 from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import Points, scatter_plots
-from fedforget.experiments.engine import CellSpec, Experiment, Row, target_specs
+from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import (
@@ -51,13 +51,10 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        state, cost, notes, guard = scenario.before, {}, [], None
-        if spec.method != "before":
-            result = scenario.forget(spec.method, spec.preset, spec.overrides)
-            state, cost, notes, guard = result.state, result.cost.to_json(), list(result.notes), result.guard
-        measured = scenario.measure(state, guard=guard)
+        state, guard, cost = model_of(spec, scenario)
+        measured = scenario.measure(state)
         rounds = (0, *(QUICK_ROUNDS if scenario.options.quick else ROUNDS))
-        return figures | measured | cost | {"notes": notes, "later": curve(scenario, state, measured, rounds, guard)}
+        return figures | measured | cost | {"later": curve(scenario, state, measured, rounds, guard)}
     except FedForgetError as error:
         return figures | {"note": str(error)}
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedforget.data.files import write_text
-from fedforget.experiments.cells import read_cells
 from fedforget.experiments.durability import DURABILITY, FIGURES, beside_retrain, cost_shares, shown_for
-from fedforget.experiments.engine import Row, ordered_rows
-from fedforget.experiments.pages import provenance_of
+from fedforget.experiments.engine import Row
+from fedforget.experiments.pages import provenance_of, rows_in
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods.fedaf.settings import EFFORTS
@@ -26,10 +25,7 @@ AFTER = ("3", "5")
 
 def render_durability(folder: Path) -> Path | None:
     """Write the page from the folder's durability-*.jsonl; None where there are none."""
-    cells = {
-        path.stem.removeprefix(f"{DURABILITY.name}-"): ordered_rows(DURABILITY, read_cells(path))
-        for path in sorted(folder.glob(f"{DURABILITY.name}-*.jsonl"))
-    }
+    cells = rows_in(folder, DURABILITY)
     if not cells:
         return None
     targets = list(dict.fromkeys(target for rows in cells.values() for target in by_setting(rows)))

@@ -8,6 +8,7 @@ paper)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row
+from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
 from fedforget.experiments.summaries import (
@@ -26,6 +27,8 @@ from fedforget.experiments.summaries import (
     difference,
     notes_of,
     paired_with_retrain,
+    values,
+    where,
 )
 from fedforget.experiments.tables import Entry, Table
 from fedforget.requests import Feature, describe_feature
@@ -54,12 +57,9 @@ def specs(options: Options) -> list[CellSpec]:
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     try:
-        state, cost, notes = scenario.before, {}, []
-        if spec.method != UNTOUCHED[0]:
-            again = (spec.method, spec.preset) == AGAIN
-            method = RETRAIN if again else spec.method
-            result = scenario.forget(method, spec.preset, {"oracle": 1} if again else spec.overrides)
-            state, cost, notes = result.state, result.cost.to_json(), list(result.notes)
+        again = (spec.method, spec.preset) == AGAIN
+        served = replace(spec, method=RETRAIN, overrides={"oracle": 1}) if again else spec
+        state, _, cost = model_of(served, scenario)
         heard = {
             name: measure_sensitivity(
                 scenario.federation, model, scenario.requests, seed=scenario.spec.seed, threads=scenario.options.threads
@@ -67,7 +67,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
             for name, model in (("now", state), ("before", scenario.before))
         }
         return scenario.measure(state) | cost | {
-            "notes": notes, "sensitivity": heard["now"]["unseen"], "sensitivity_at_client": heard["now"]["target"],
+            "sensitivity": heard["now"]["unseen"], "sensitivity_at_client": heard["now"]["target"],
             "sensitivity_before": heard["before"]["unseen"], "test_acc_without": heard["now"]["unseen_acc_without"],
         }  # fmt: skip
     except FedForgetError as error:
@@ -90,8 +90,8 @@ def _models(setting: str, rows: Sequence[Row]) -> Table:
         body.append(
             [
                 name,
-                *(Entry.of(_there(own, column), digits=4) for column in ("sensitivity", "sensitivity_at_client")),
-                *(Entry.of(_there(own, column)) for column in ("test_acc", "test_acc_without")),
+                *(Entry.of(values(own, column), digits=4) for column in ("sensitivity", "sensitivity_at_client")),
+                *(Entry.of(values(own, column)) for column in ("test_acc", "test_acc_without")),
                 Entry.of([100.0 * cost / fmean(whole) for cost in spent] if whole else (), digits=1),
                 counted(own),
             ]
@@ -101,10 +101,6 @@ def _models(setting: str, rows: Sequence[Row]) -> Table:
         "cost, % of Retrain's", "cells",
     )  # fmt: skip
     return Table(f"Withdrawn: {setting}", columns, body, notes_of(rows))
-
-
-def _there(rows: Sequence[Row], column: str) -> list[float | None]:
-    return [row.get(column) for row in rows]
 
 
 def gaps(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
@@ -159,9 +155,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """A group of bars for what is withdrawn and by whom, a bar for each model."""
     settings, methods = by_setting(rows), by_method(rows)
     series = {
-        name: [
-            Entry.of(_there([row for row in own if row["setting"] == setting], "sensitivity")) for setting in settings
-        ]
+        name: [Entry.of(values(where(own, "setting", setting), "sensitivity")) for setting in settings]
         for name, own in methods.items()
     }
     panel = Bars("Sensitivity to the withdrawn feature, on unseen data", list(settings), series, "sensitivity")

@@ -17,7 +17,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
-from fedforget.experiments.summaries import RETRAIN, by_method, notes_of, paired_with_retrain
+from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, notes_of, paired_with_retrain, where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_rounds
@@ -51,7 +51,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
         state, guard, cost, steps = _served(spec, scenario)
-        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state, guard=guard)
+        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
         schedule, exclude = scenario.schedule, scenario.requests
         for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER, guard):
             if done == 0:
@@ -101,15 +101,14 @@ def _ways(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
     """Each method in each of its ways."""
     found: list[tuple[str, Sequence[Row]]] = []
     for name, own in by_method(rows).items():
-        for way in dict.fromkeys(row["setting"] for row in own):
-            shown = name if own[0]["method"] == RETRAIN else f"{name}, {way}"
-            found.append((shown, [row for row in own if row["setting"] == way]))
+        for way, rows_of_way in by_setting(own).items():
+            found.append((name if own[0]["method"] == RETRAIN else f"{name}, {way}", rows_of_way))
     return found
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     ways = _ways([row for row in rows if "test_acc_later" in row])
-    retrained = [row for row in rows if row["method"] == RETRAIN]
+    retrained = where(rows, "method", RETRAIN)
     after: list[list[str | Entry]] = []
     for shown, own in ways:
         after.append([

@@ -34,7 +34,6 @@ class Options:
     quick: bool = False
     threads: int = os.cpu_count() or 1
     configuration: str = "default"
-    further_round: bool = False
     targets: tuple[str, ...] | None = None
     """For experiments with more than one kind of target, such as class, clean-samples, client."""
 

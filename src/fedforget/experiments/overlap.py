@@ -30,6 +30,7 @@ from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import LABELS, OVERLAP_NON_TARGET, STATED
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.summaries import entry, grouped, where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import evaluate
@@ -43,10 +44,10 @@ TEACHERS = 10
 
 def specs(options: Options) -> list[CellSpec]:
     return [
-        CellSpec(ScenarioSpec((label,), options.seed + trial, poisoned=False), trial, label, "mixed", where, kind)
+        CellSpec(ScenarioSpec((label,), options.seed + trial, poisoned=False), trial, label, "mixed", place, kind)
         for trial in options.chosen_trials()
         for label in options.chosen_classes()
-        for where in SETTINGS
+        for place in SETTINGS
         for kind in LABELS
     ]
 
@@ -78,10 +79,10 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def whose_data(where: str, scenario: Scenario) -> Client:
+def whose_data(place: str, scenario: Scenario) -> Client:
     """The asking client, or one that holds what all of them hold together."""
     own = scenario.federation.client(ASKING_CLIENT)
-    if where == "client":
+    if place == "client":
         return own
     everything = scenario.dataset.train
     return replace(own, samples=everything.with_features(everything.features.to(own.samples.features.device)))
@@ -105,91 +106,81 @@ def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
     return None if printed is None else {"non_target_acc": printed[row["setting"]].mean}
 
 
-def _some(rows: Sequence[Row], **wanted: Any) -> list[Row]:
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-
-
-def _entry(rows: Sequence[Row], column: str) -> Entry:
-    printed = [(row["paper"] or {}).get(column) for row in rows]
-    return Entry.of([row.get(column) for row in rows], printed)
-
-
 def _settings(rows: Sequence[Row]) -> list[str]:
-    return [where for where in SETTINGS if _some(rows, preset=where)]
+    return [place for place in SETTINGS if where(rows, "preset", place)]
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     wheres = _settings(rows)
     body: list[list[str | Entry]] = [
-        [kind, *(_entry(_some(rows, preset=where, setting=kind), column)
-                 for where in wheres for column in ("target_class_test_acc", "non_target_acc"))]
+        [kind, *(entry(where(where(rows, "preset", place), "setting", kind), column)
+                 for place in wheres for column in ("target_class_test_acc", "non_target_acc"))]
         for kind in LABELS
     ]  # fmt: skip
-    columns = [f"{what}, {where}" for where in wheres for what in ("target", "non-target")]
-    meaning = "; ".join(f"{where}: {SETTINGS[where]}" for where in wheres)
+    columns = [f"{what}, {place}" for place in wheres for what in ("target", "non-target")]
+    meaning = "; ".join(f"{place}: {SETTINGS[place]}" for place in wheres)
     notes = (f"Mean ± standard deviation over classes and trials. {meaning}.",)
     found = [Table("Test accuracy (%) of a model trained on D' + M", ("label", *columns), body, notes)]
     for column, title in (
         ("target_class_test_acc", "Accuracy (%) of the target class, the lower the better"),
         ("non_target_acc", "Accuracy (%) of non-target classes"),
     ):
-        for where in wheres:
-            own = _some(rows, preset=where)
+        for place in wheres:
+            own = where(rows, "preset", place)
             lines: list[list[str | Entry]] = [
-                [str(label), *(_entry(_some(own, setting=kind, **{"class": label}), column) for kind in LABELS)]
+                [str(label), *(entry(where(where(own, "setting", kind), "class", label), column) for kind in LABELS)]
                 for label in sorted({row["class"] for row in own})
             ]
-            found.append(Table(f"{title}: {SETTINGS[where]}", ("class", *LABELS), lines, wide=True))
+            found.append(Table(f"{title}: {SETTINGS[place]}", ("class", *LABELS), lines, wide=True))
     return found
 
 
-def distance_to_paper(rows: Sequence[Row], where: str) -> float | None:
+def distance_to_paper(rows: Sequence[Row], place: str) -> float | None:
     """Mean |ours - printed| of the non-target accuracy over classes and labels; ours is the mean over trials."""
-    groups: dict[tuple[Any, ...], list[Row]] = {}
-    for row in _some(rows, preset=where):
-        groups.setdefault((row["class"], row["setting"]), []).append(row)
-    entries = [_entry(group, "non_target_acc") for group in groups.values()]
+    groups = grouped(where(rows, "preset", place), lambda row: (row["class"], row["setting"]))
+    entries = [entry(group, "non_target_acc") for group in groups.values()]
     gaps = [abs(e.mean - e.paper) for e in entries if e.mean is not None and e.paper is not None]
     return sum(gaps) / len(gaps) if gaps else None
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Which setting is the paper's, and the order of the four labels in each."""
-    gaps = {where: distance_to_paper(rows, where) for where in _settings(rows)}
-    known = {where: gap for where, gap in gaps.items() if gap is not None}
+    gaps = {place: distance_to_paper(rows, place) for place in _settings(rows)}
+    known = {place: gap for place, gap in gaps.items() if gap is not None}
     if len(known) > 1:
-        near = min(known, key=lambda where: known[where])
-        shown = ", ".join(f"{gap:.2f} points in the setting {where}" for where, gap in known.items())
+        near = min(known, key=lambda place: known[place])
+        shown = ", ".join(f"{gap:.2f} points in the setting {place}" for place, gap in known.items())
         found = f"Our non-target accuracy differs from the paper's table by {shown} (mean absolute difference over "
         found += f"classes and labels): the setting {near} resembles it more."
     else:
         found = "The paper prints no table for this data set, or only one setting is here, so none is closer to it."
     sentences = [found]
-    for where in gaps:
-        means = {kind: _entry(_some(rows, preset=where, setting=kind), "target_class_test_acc").mean for kind in LABELS}
+    for place in gaps:
+        own = where(rows, "preset", place)
+        means = {kind: entry(where(own, "setting", kind), "target_class_test_acc").mean for kind in LABELS}
         order = sorted((mean, kind) for kind, mean in means.items() if mean is not None)
         listed = ", ".join(f"{kind} {mean:.2f} %" for mean, kind in order)
-        sentences.append(f"Target class, {SETTINGS[where]}, from the lowest accuracy to the highest: {listed}.")
+        sentences.append(f"Target class, {SETTINGS[place]}, from the lowest accuracy to the highest: {listed}.")
     return [*sentences, f"The paper's figure prints no numbers; its text says: {STATED['fig:overlap']}"]
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's four panels, box plots over trials for each class, once for each setting."""
     written = []
-    for where in _settings(rows):
-        own = _some(rows, preset=where)
+    for place in _settings(rows):
+        own = where(rows, "preset", place)
         classes = sorted({row["class"] for row in own})
         panels = [
             Panel(
                 TITLES[kind], [str(label) for label in classes],
-                [[row["target_class_test_acc"] for row in _some(own, setting=kind, **{"class": label})
+                [[row["target_class_test_acc"] for row in where(where(own, "setting", kind), "class", label)
                   if row["target_class_test_acc"] is not None] for label in classes],
                 "target class", percent=True,
             )
             for kind in LABELS
         ]  # fmt: skip
-        title = f"Overlapping validation, {own[0]['dataset']}, {SETTINGS[where]}: accuracy of the target class"
-        written += box_plots(stem.with_name(f"{stem.name}-{where}"), title, own, panels, columns=4)
+        title = f"Overlapping validation, {own[0]['dataset']}, {SETTINGS[place]}: accuracy of the target class"
+        written += box_plots(stem.with_name(f"{stem.name}-{place}"), title, own, panels, columns=4)
     return written
 
 

@@ -58,6 +58,14 @@ def render_folder(folder: Path, experiments: Sequence[Experiment]) -> list[Path]
     return written
 
 
+def rows_in(folder: Path, experiment: Experiment) -> dict[str, list[Row]]:
+    """The rows of an experiment's every cell file in the folder, by data set (and configuration)."""
+    return {
+        path.stem.removeprefix(f"{experiment.name}-"): ordered_rows(experiment, read_cells(path))
+        for path in sorted(folder.glob(f"{experiment.name}-*.jsonl"))
+    }
+
+
 def _draw(experiment: Experiment, rows: Sequence[Row], stem: Path) -> list[Path]:
     if experiment.figures is None or importlib.util.find_spec("matplotlib") is None:
         return []

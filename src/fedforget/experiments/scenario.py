@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedforget.audit.measures import Measures, measure, measure_now_and_later, share_as_trained
+from fedforget.audit.measures import measure, share_as_trained
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
@@ -252,29 +252,18 @@ class Scenario:
         state: Mapping[str, Tensor],
         requests: Sequence[ErasureRequest] | None = None,
         served: Sequence[ErasureRequest] = (),
-        guard: Guard | None = None,
     ) -> dict[str, Any]:
-        """A model's figures on the target, on the retained and on the test data, in percent; with the option
-        `further_round`, also what BD Acc and test accuracy are one ordinary round later, under the `guard`. A model
-        whose predictions are no numbers is refused: argmax would still give it an accuracy."""
+        """A model's figures on the target, on the retained and on the test data, in percent. A model whose predictions
+        are no numbers is refused: argmax would still give it an accuracy."""
         asked = self.requests if requests is None else requests
         backdoor = self.backdoors[0] if len(self.backdoors) == 1 else None
-        later: Measures | None = None
-        if self.options.further_round:
-            now, later = measure_now_and_later(
-                self.federation, state, asked, self.dataset.test, self.schedule,
-                served=served, backdoor=backdoor, guard=guard,
-            )  # fmt: skip
-        else:
-            now = measure(
-                self.federation, state, asked, self.dataset.test,
-                served=served, backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
-            )  # fmt: skip
-        for figures in (now, later):
-            if figures is not None and figures.target_loss is not None and not math.isfinite(figures.target_loss):
-                raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")
-        after = {} if later is None else {"bd_acc_after_round": later.bd_acc, "test_acc_after_round": later.test_acc}
-        return now.to_json() | after
+        figures = measure(
+            self.federation, state, asked, self.dataset.test,
+            served=served, backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
+        )  # fmt: skip
+        if figures.target_loss is not None and not math.isfinite(figures.target_loss):
+            raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")
+        return figures.to_json()
 
     def bd_acc(self, state: Mapping[str, Tensor], request: ErasureRequest) -> float | None:
         """BD Acc of one request's target; None where nothing of it was poisoned."""

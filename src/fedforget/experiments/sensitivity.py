@@ -23,7 +23,7 @@ from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import STATED
-from fedforget.experiments.summaries import by_method, counted, entry, notes_of
+from fedforget.experiments.summaries import by_method, by_setting, counted, entry, notes_of
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.settings import FedAFSettings, PaperSettings
@@ -69,24 +69,20 @@ def specs(knob: Knob, options: Options) -> list[CellSpec]:
     return request_specs(replace(options, classes=options.classes or (0,)), varied)
 
 
-def _at(rows: Sequence[Row], value: Any) -> list[Row]:
-    return [row for row in rows if row["setting"] == value]
-
-
-def _values(rows: Sequence[Row]) -> list[Any]:
-    return sorted({row["setting"] for row in rows})
+def _by_value(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    return dict(sorted(by_setting(rows).items()))
 
 
 def tables(knob: Knob, rows: Sequence[Row]) -> list[Table]:
     found = []
     for name, own in by_method(rows).items():
         body: list[list[str | Entry]] = [
-            [f"{value:g}", *(entry(_at(own, value), column) for column in COLUMNS), counted(_at(own, value))]
-            for value in _values(own)
+            [f"{value:g}", *(entry(at, column) for column in COLUMNS), counted(at)]
+            for value, at in _by_value(own).items()
         ]
         set_along = {k: v for k, v in (own[0].get("overrides") or {}).items() if k != knob.setting}
         also = ", ".join(f"{k} {'none' if v is None else str(v).lower()}" for k, v in sorted(set_along.items()))
-        before = Entry.of(row["bd_acc_before"] for row in _at(own, _values(own)[0])).text()
+        before = entry(next(iter(_by_value(own).values())), "bd_acc_before").text()
         notes = (f"Beside the varied setting: {also}. Before unlearning, BD Acc {before}.", *notes_of(own))
         title = f"Accuracy (%) over {knob.word}: {name}"
         found.append(Table(title, (knob.word, *COLUMNS.values(), "cells"), body, notes))
@@ -97,7 +93,7 @@ def remarks(knob: Knob, rows: Sequence[Row]) -> list[str]:
     """What the text says of the figure, and the range we see."""
     sentences = [f"The paper prints no numbers here; its text says: {STATED[knob.stated]}"]
     for name, own in by_method(rows).items():
-        means = {v: {c: entry(_at(own, v), c).mean for c in PANELS} for v in _values(own)}
+        means = {v: {c: entry(at, c).mean for c in PANELS} for v, at in _by_value(own).items()}
         seen = {v: m for v, m in means.items() if m["bd_acc"] is not None and m["test_acc"] is not None}
         if not seen:
             sentences.append(f"{name}: no value of {knob.word} left a model.")
@@ -115,8 +111,8 @@ def figures(knob: Knob, rows: Sequence[Row], stem: Path) -> list[Path]:
     panels = []
     for name, own in by_method(rows).items():
         for column, what in PANELS.items():
-            groups = [[r[column] for r in _at(own, value) if r[column] is not None] for value in _values(own)]
-            names, percent = [f"{value:g}" for value in _values(own)], column == "bd_acc"
+            groups = [[r[column] for r in at if r[column] is not None] for at in _by_value(own).values()]
+            names, percent = [f"{value:g}" for value in _by_value(own)], column == "bd_acc"
             panels.append(Panel(f"{name}: {what}", names, groups, knob.word, percent=percent))
     return box_plots(stem, f"Accuracy with different {knob.word}, {rows[0]['dataset']}", rows, panels, columns=2)
 

@@ -19,7 +19,7 @@ from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import SEQUENTIAL_BD, SEQUENTIAL_TEST, TEST_ACC_BEFORE
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_method, counted, difference, entry, notes_of, paired_with_retrain
+from fedforget.experiments.summaries import against_retrain, by_method, counted, entry, notes_of, where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
@@ -128,10 +128,6 @@ def _steps(rows: Sequence[Row]) -> list[str]:
     return sorted({row["class"] for row in rows}, key=lambda classes: (classes.count(","), classes))
 
 
-def _after(rows: Sequence[Row], classes: str) -> list[Row]:
-    return [row for row in rows if row["class"] == classes]
-
-
 def tables(rows: Sequence[Row]) -> list[Table]:
     methods, steps = by_method(rows), _steps(rows)
     found = []
@@ -139,19 +135,20 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         ("bd_acc", "BD Acc (%) over all classes unlearned so far, the lower the better"),
         ("test_acc", "Test Acc (%)"),
     ):
-        once = [list({row["seed"]: row for row in _after(rows, classes)}.values()) for classes in steps]
+        once = [list({row["seed"]: row for row in where(rows, "class", classes)}.values()) for classes in steps]
         body: list[list[str | Entry]] = [["before unlearning", *(entry(own, f"{column}_before") for own in once), ""]]
         for name, own in methods.items():
-            body.append([name, *(entry(_after(own, classes), column) for classes in steps), counted(own)])
+            body.append([name, *(entry(where(own, "class", classes), column) for classes in steps), counted(own)])
         heads = ("", *(f"after {classes}" for classes in steps), "cells")
         notes = notes_of(rows) if column == "bd_acc" else []
         found.append(Table(title, heads, body, tuple(notes)))
-    return [*found, _by_class(rows, methods), _against_retrain(rows, methods)]
+    title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
+    return [*found, _by_class(rows, methods), against_retrain(rows, title, wide=True)]
 
 
 def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
     longest = max(rows, key=lambda row: row["setting"])["class"]
-    last = {name: _after(own, longest) for name, own in methods.items()}
+    last = {name: where(own, "class", longest) for name, own in methods.items()}
     body: list[list[str | Entry]] = [
         [name, *(Entry.of((row.get("bd_acc_by_class") or {}).get(label) for row in own) for label in _labels(longest))]
         for name, own in last.items()
@@ -164,22 +161,13 @@ def _labels(classes: str) -> list[str]:
     return classes.split(",")
 
 
-def _against_retrain(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
-    body: list[list[str | Entry]] = []
-    for name, own in methods.items():
-        pairs = paired_with_retrain(own, rows)
-        if own[0]["method"] != "retrain":
-            body.append([name, difference(pairs, "bd_acc"), difference(pairs, "test_acc"), str(len(pairs))])
-    title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
-    return Table(title, ("", "BD Acc", "Test Acc", "pairs"), body, wide=True)
-
-
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """Both columns of the table as bars; a black line is the paper's mean."""
     steps, methods = _steps(rows), by_method(rows)
     panels = [
         Bars(title, [f"after {classes}" for classes in steps],
-             {name: [entry(_after(own, s), column) for s in steps] for name, own in methods.items()}, f"{title} (%)")
+             {name: [entry(where(own, "class", s), column) for s in steps] for name, own in methods.items()},
+             f"{title} (%)")
         for column, title in (("bd_acc", "BD Acc"), ("test_acc", "Test Acc"))
     ]  # fmt: skip
     return bar_charts(stem, f"Classes unlearned one after another, {rows[0]['dataset']}", rows, panels)

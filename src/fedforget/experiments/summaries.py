@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fedforget.experiments.engine import Row
-from fedforget.experiments.statistics import paired_difference
-from fedforget.experiments.tables import Entry
+from fedforget.experiments.tables import Entry, Table
 
 RETRAIN = "retrain"
 
@@ -17,24 +16,31 @@ def method_name(row: Mapping[str, Any]) -> str:
     return row["method"] if row["preset"] == "default" else f"{row['method']} {row['preset']}"
 
 
-def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Rows of each method and preset, in the table's order."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(method_name(row), []).append(row)
-    return found
-
-
-def by_setting(rows: Sequence[Row]) -> dict[Any, list[Row]]:
-    """Rows of each varied setting, such as the target, in the order they come in."""
+def grouped(rows: Iterable[Row], name: Callable[[Row], Any]) -> dict[Any, list[Row]]:
+    """The rows of each name, in the order they come in."""
     found: dict[Any, list[Row]] = {}
     for row in rows:
-        found.setdefault(row["setting"], []).append(row)
+        found.setdefault(name(row), []).append(row)
     return found
+
+
+def by_method(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Rows of each method and preset, in the table's order."""
+    return grouped(rows, method_name)
+
+
+def by_setting(rows: Iterable[Row]) -> dict[Any, list[Row]]:
+    """Rows of each varied setting, such as the target."""
+    return grouped(rows, lambda row: row["setting"])
+
+
+def where(rows: Iterable[Row], column: str, value: object) -> list[Row]:
+    """The rows that have this value there."""
+    return [row for row in rows if row[column] == value]
 
 
 def values(rows: Iterable[Row], column: str) -> list[float | None]:
-    return [row[column] for row in rows]
+    return [row.get(column) for row in rows]
 
 
 def printed(rows: Iterable[Row], column: str) -> list[float | None]:
@@ -81,12 +87,16 @@ def difference(pairs: Sequence[tuple[Row, Row]], column: str) -> Entry:
     both = [(a, b) for a, b in pairs if a[column] is not None and b[column] is not None]
     if not both:
         return Entry()
-    result = paired_difference([a[column] for a, _ in both], [b[column] for _, b in both])
     theirs = _differences(both, column)
     paper = sum(theirs) / len(theirs) if theirs else None
-    if result.low is None or result.high is None:
-        return Entry(result.mean, None, 1, paper)
-    return Entry(result.mean, None, result.pairs, paper, (result.low, result.high))
+    return Entry.of_differences([a[column] - b[column] for a, b in both], paper)
+
+
+def against_retrain(rows: Sequence[Row], title: str, notes: Sequence[str] = (), *, wide: bool = False) -> Table:
+    """Each method minus Retrain in the paper's two figures."""
+    pairs = {name: paired_with_retrain(own, rows) for name, own in by_method(rows).items() if name != RETRAIN}
+    body = [(name, difference(p, "bd_acc"), difference(p, "test_acc"), str(len(p))) for name, p in pairs.items()]
+    return Table(title, ("", "BD Acc", "Test Acc", "pairs"), body, notes, wide)
 
 
 def _differences(pairs: Sequence[tuple[Row, Row]], column: str) -> list[float]:

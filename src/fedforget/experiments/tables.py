@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedforget.audit.student import student_quantile
 from fedforget.experiments.cells import mean_and_deviation
 
 DASH = "–"
@@ -37,6 +39,14 @@ class Entry:
             return cls(paper=theirs, digits=digits, remark=remark)
         mean, deviation = mean_and_deviation(ours)
         return cls(mean, deviation if len(ours) > 1 else None, len(ours), theirs, digits=digits)
+
+    @classmethod
+    def of_differences(cls, differences: Sequence[float], paper: float | None = None) -> Entry:
+        """The mean of paired differences, with Student's 95 % interval mean +- t_{n-1} s / sqrt(n) where there are
+        several."""
+        n, (mean, deviation) = len(differences), mean_and_deviation(differences)
+        half = student_quantile(0.975, n - 1) * deviation / math.sqrt(n) if n > 1 else None
+        return cls(mean, None, n, paper, None if half is None else (mean - half, mean + half))
 
     def text(self, plus_minus: str = "±") -> str:
         """`97.81 ± 0.12 (paper 96.63)`."""

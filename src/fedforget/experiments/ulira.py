@@ -38,7 +38,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_method, counted, entry, notes_of
+from fedforget.experiments.summaries import by_method, counted, entry, grouped, notes_of, where
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.evaluation import predict
 from fedforget.federation.local import LocalFederation
@@ -200,10 +200,7 @@ def subjects(rows: Sequence[Row]) -> dict[str, Subject]:
 
 def by_world(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Rows of each target and partition: only they can be compared."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(f"{row['target']}, partition {row['setting']}", []).append(row)
-    return found
+    return grouped(rows, lambda row: f"{row['target']}, partition {row['setting']}")
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
@@ -235,7 +232,7 @@ def _told(rows: Sequence[Row]) -> list[list[str | Entry]]:
 
 def _changed(rows: Sequence[Row]) -> list[list[str | Entry]]:
     body: list[list[str | Entry]] = []
-    oracles = Subject([row for row in rows if row["method"] == ORACLE], None, None)
+    oracles = Subject(where(rows, "method", ORACLE), None, None)
     for name, subject in (subjects(rows) | {ORACLE: oracles}).items():
         told, own = subject.on_unseen, subject.rows
         seen = [DASH] * 2 if told is None else [_interval(told.lira.accuracy, 100, 1), f"{told.beyond:+.2f}"]
