@@ -112,6 +112,45 @@ def test_requests_that_name_nothing_are_refused(make, sentence):
     assert str(refusal.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("words", "request_"),
+    [
+        (("2", {"label": "3"}), ErasureRequest.of_class(2, 3)),
+        ((2, {"samples": "4; 2,\n9 4"}), ErasureRequest.of_samples(2, [2, 4, 9])),
+        ((2, {"samples": [4, 2]}), ErasureRequest.of_samples(2, [2, 4])),
+        (("2", {"feature": "1,1,2,2"}), ErasureRequest.of_feature(2, [1, 1, 2, 2])),
+        ((2, {"feature": 7}), ErasureRequest.of_feature(2, 7)),
+        (("2", {"whole": True}), ErasureRequest.of_client(2)),
+    ],
+)
+def test_a_target_is_parsed_from_words_and_from_numbers(words, request_):
+    client, target = words
+    assert ErasureRequest.parse(client, **target) == request_
+
+
+@pytest.mark.parametrize(
+    ("client", "target", "sentence"),
+    [
+        (None, {"label": 3}, "Name one target, and whose it is: here or there."),
+        (0, {}, "Name one target, and whose it is: here or there."),
+        (0, {"label": 3, "whole": True}, "Name one target, and whose it is: here or there."),
+        (0, {"label": 0, "samples": ""}, "Name one target, and whose it is: here or there."),
+        ("zero", {"label": 3}, "'zero' is no client; give a whole number."),
+        ("0", {"label": "3.5"}, "'3.5' is no class; give a whole number."),
+        ("0", {"samples": "1 0x2"}, "'0x2' is no sample id; give a whole number."),
+        ("0", {"samples": "9" * 19}, f"'{'9' * 19}' is no sample id; give a whole number."),
+        ("0", {"samples": "٣"}, "'٣' is no sample id; give a whole number."),
+        ("0", {"samples": " "}, "The target is empty: a sample request must list at least one sample id."),
+        ("0", {"feature": "1,2"}, "'1,2' is no feature; give the number of a column, or a patch as top,left,"),
+        ("-1", {"whole": True}, "Client -1 does not exist; clients are numbered from 0."),
+    ],
+)
+def test_what_names_no_target_is_refused_in_a_sentence(client, target, sentence):
+    with pytest.raises(InputError) as refusal:
+        ErasureRequest.parse(client, **target, names="here or there")
+    assert str(refusal.value).startswith(sentence)
+
+
 def test_a_feature_is_a_column_or_a_patch():
     column, patch = ErasureRequest.of_feature(2, 7), ErasureRequest.of_feature(0, (11, 12, 6, 5))
     assert describe_requests([column, patch]) == "column 7 of client 2 and the 6x5 patch at 11,12 of client 0"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, get_args
@@ -83,6 +84,37 @@ class ErasureRequest:
         number, or a patch of an image as (top, left, height, width)."""
         return cls(client, "feature", feature=(feature,) if isinstance(feature, int) else tuple(feature))
 
+    @classmethod
+    def parse(
+        cls,
+        client: int | str | None,
+        *,
+        label: int | str | None = None,
+        samples: str | Iterable[int] | None = None,
+        feature: str | int | Iterable[int] | None = None,
+        whole: bool = False,
+        names: str = "a class, samples, a feature, or everything of a client",
+    ) -> ErasureRequest:
+        """The one target that somebody named, in words or in numbers. `names` says how one is named there, for the
+        sentence that refuses none or several.
+
+        >>> ErasureRequest.parse("0", label="3").describe()
+        'class 3 of client 0'
+        >>> ErasureRequest.parse(1, samples="17, 204 3511").sample_ids
+        (17, 204, 3511)
+        """
+        if client is None or sum(part is not None for part in (label, samples, feature)) + whole != 1:
+            raise InputError(f"Name one target, and whose it is: {names}.")
+        client = _number(client, "client")
+        if label is not None:
+            return cls.of_class(client, _number(label, "class"))
+        if feature is not None:
+            return cls.of_feature(client, parse_feature(feature) if isinstance(feature, str) else feature)
+        if samples is not None:
+            words = samples.replace(",", " ").replace(";", " ").split() if isinstance(samples, str) else samples
+            return cls.of_samples(client, [_number(word, "sample id") for word in words])
+        return cls.of_client(client)
+
     def describe(self) -> str:
         """The target in words."""
         if self.kind == "class":
@@ -150,6 +182,15 @@ def requests_id(requests: Sequence[ErasureRequest]) -> str:
 def describe_requests(requests: Sequence[ErasureRequest]) -> str:
     """All targets in words."""
     return " and ".join(request.describe() for request in requests)
+
+
+def _number(word: int | str, what: str) -> int:
+    """The number that a word is, short enough for a tensor."""
+    if not isinstance(word, str):
+        return word
+    if not re.fullmatch(r"-?[0-9]{1,18}", word.strip()):
+        raise InputError(f"'{word[:40]}' is no {what}; give a whole number.")
+    return int(word)
 
 
 def parse_feature(text: str) -> Feature:

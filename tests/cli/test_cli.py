@@ -381,7 +381,7 @@ TRAIN: dict[str, tuple[tuple[str, ...], str]] = {
     "limit": (("--train-limit", "-3"), "Run setting 'train_limit' is -3, but it must be a whole number, 1 or larger."),
     "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
     "backdoor": (("--backdoor", "client"), "The backdoor 'client' cannot be read; write it as client=0,class=3."),
-    "backdoor word": (("--backdoor", "client=0,class=x"), "The target 'client=0,class=x' cannot be read; write"),
+    "backdoor word": (("--backdoor", "client=0,class=x"), "'x' is no class; give a whole number."),
     "backdoor key": (("--backdoor", "client=0,hue=3"), "The target 'client=0,hue=3' cannot be read; write"),
     "backdoor client": (("--backdoor", "client=9,class=3"), "Client 9 does not exist; this federation has"),
     "backdoor class": (("--backdoor", "client=0,class=12"), "Class 12 does not exist; the data has classes 0 to 9."),
@@ -508,11 +508,11 @@ def test_forget_refuses(fedforget: Command, trained: Path, kind: str):
 
 
 TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
-    "no target": ((), "Name the client and one target: --client 0 with --class 3, --samples FILE, --feature COLUMN or "
-                      "--whole-client."),
-    "no client": (("--class", "3"), "Name the client and one target: "),
-    "client alone": (("--client", "0"), "Name the client and one target: "),
-    "two targets": (("--client", "0", "--class", "3", "--whole-client"), "Name the client and one target: "),
+    "no target": ((), "Name one target, and whose it is: --client 0 with --class 3, --samples FILE, --feature "
+                      "COLUMN or --whole-client."),
+    "no client": (("--class", "3"), "Name one target, and whose it is: "),
+    "client alone": (("--client", "0"), "Name one target, and whose it is: "),
+    "two targets": (("--client", "0", "--class", "3", "--whole-client"), "Name one target, and whose it is: "),
     "unknown class": (("--client", "0", "--class", "10"), "Class 10 does not exist; the data has classes 0 to 9."),
     "negative class": (("--client", "0", "--class", "-1"), "A class request must name the class to forget, a number"),
     "unknown client": (("--client", "3", "--class", "3"), "Client 3 does not exist; this federation has clients 0 to"),
@@ -524,12 +524,12 @@ TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "missing samples": (("--client", "0", "--samples", "FOLDER/none"), "cannot be read: No such file or directory."),
     "samples in a folder": (("--client", "0", "--samples", "FOLDER"), "cannot be read: Is a directory."),
-    "junk samples": (("--client", "0", "--samples", "FOLDER/junk"), "must hold sample ids, whole numbers and nothing"),
-    "binary samples": (("--client", "0", "--samples", "FOLDER/binary"), "must hold sample ids, whole numbers and"),
+    "junk samples": (("--client", "0", "--samples", "FOLDER/junk"), "is no sample id; give a whole number."),
+    "binary samples": (("--client", "0", "--samples", "FOLDER/binary"), "is no sample id; give a whole number."),
     "empty samples": (("--client", "0", "--samples", "FOLDER/empty"), "The target is empty: a sample request must"),
     "unknown samples": (("--client", "0", "--samples", "FOLDER/unknown"), "Sample 999999 is not among client 0's"),
-    "huge samples": (("--client", "0", "--samples", "FOLDER/huge"), "is not among client 0's data;"),
-    "two features": (("--client", "0", "--feature", "0,0,2,2", "--class", "3"), "Name the client and one target: "),
+    "huge samples": (("--client", "0", "--samples", "FOLDER/huge"), "is no sample id; give a whole number"),
+    "two features": (("--client", "0", "--feature", "0,0,2,2", "--class", "3"), "Name one target, and whose it is: "),
     "no feature": (("--client", "0", "--feature", "left"), "'left' is no feature; give the number of a column, or a"),
     "a column of an image": (("--client", "0", "--feature", "3"), "have the shape (1, 8, 8) and no columns;"),
     "a patch outside": (("--client", "0", "--feature", "6,6,3,3"), "The patch 6,6,3,3 reaches beyond the image of 8x8"),
@@ -574,7 +574,7 @@ def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained:
 
 AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
     "nothing forgotten": ((), "Nothing has been forgotten in "),
-    "half a target": (("--client", "0"), "Name the client and one target: "),
+    "half a target": (("--client", "0"), "Name one target, and whose it is: "),
     "level": (("--level", "deep"), "Level 'deep' is unknown; choose one of alone, quick, full."),
     "one oracle": (("--oracles", "1"), "1 oracles cannot judge anything; use 2 or more, with the level quick or full."),
     "attack": (

@@ -198,12 +198,12 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"run": "{}", "lr": 0.1}, "The run config gives a whole run, and 'lr' beside it; leave one of the two out."),
         ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
-        ({"request-class": 3}, "The run config names a target, but not whose it is; set request-client."),
-        ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "The run config names a class and single"),
-        ({"request-feature": "7"}, "The run config names a target, but not whose it is; set request-client."),
+        ({"request-class": 3}, "Name one target, and whose it is: request-client, with request-class,"),
+        ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "Name one target, and whose it is: "),
+        ({"request-feature": "7"}, "Name one target, and whose it is: request-client, with request-class,"),
         (
             {"request-client": 0, "request-class": 3, "request-feature": "7"},
-            "The run config names a class and a feature;",
+            "Name one target, and whose it is: ",
         ),
         ({"request-client": 0, "request-feature": "7,7"}, "'7,7' is no feature; give the number of a column, or a"),
         (
@@ -218,7 +218,7 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
             {"request-client": 0, "request-feature": "2,2,2,2", "backdoor": True},
             "A backdoor poisons samples; name a class, samples or a whole client, not a feature.",
         ),
-        ({"request-client": 0, "request-samples": "four"}, "Run config 'request-samples' is 'four', but it must be"),
+        ({"request-client": 0, "request-samples": "four"}, "'four' is no sample id; give a whole number."),
         ({"backdoor": True}, "The run config asks for a backdoor, but names no request"),
     ],
 )

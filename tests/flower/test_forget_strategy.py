@@ -41,6 +41,7 @@ from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 
 TWOS = ErasureRequest.of_class(0, 2)
+ONE_TARGET = "Name one target, and whose it is: a label, sample_ids, a feature, or whole_node=True for all of the node."
 
 
 def fedavg() -> FedAvg:
@@ -511,13 +512,22 @@ def test_a_strategy_around_forget_would_clip_against_the_old_model(
     [
         ({}, "Name the node of the request by one of partition, name and node_id."),
         ({"partition": 0, "name": "site 0"}, "Name the node of the request by one of partition, name and node_id."),
-        ({"partition": 0}, "Say what must go: a label, sample_ids, a feature, or whole_node=True for all of the node."),
-        ({"partition": 0, "label": None}, "Say what must go: a label, sample_ids, a feature, or whole_node=True for"),
-        ({"partition": 0, "label": 1, "whole_node": True}, "A request names one of label, sample_ids, feature and"),
-        ({"partition": 0, "label": 1, "sample_ids": [1]}, "A request names one of label, sample_ids, feature and"),
+        ({"partition": 0}, ONE_TARGET),
+        (
+            {"partition": 0, "label": None},
+            ONE_TARGET,
+        ),
+        (
+            {"partition": 0, "label": 1, "whole_node": True},
+            ONE_TARGET,
+        ),
+        (
+            {"partition": 0, "label": 1, "sample_ids": [1]},
+            ONE_TARGET,
+        ),
         (
             {"partition": 0, "label": 1, "feature": 2},
-            "A request names one of label, sample_ids, feature and whole_node; make several",
+            ONE_TARGET,
         ),
         ({"partition": 0, "feature": (1, 2)}, "'1,2' is no feature; give the number of a column, or a patch as"),
         ({"partition": 0, "feature": 2, "method": "sga"}, "Method 'sga' cannot forget column 2 of client 0: it takes"),

@@ -78,9 +78,9 @@ def test_a_decision_is_told(fedforget: Command, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ((*ASK,), "Name one target"),
-        ((*ASK, "--class", 1, "--whole-client"), "Name one target"),
-        ((*ASK, "--class", 1, "--feature", 2), "Name one target"),
+        ((*ASK,), "Name one target, and whose it is: --client 0 with "),
+        ((*ASK, "--class", 1, "--whole-client"), "Name one target, and whose it is: --client 0 with "),
+        ((*ASK, "--class", 1, "--feature", 2), "Name one target, and whose it is: --client 0 with "),
         ((*ASK, "--feature", "a"), "'a' is no feature; give the number of a column, or a patch"),
         ((*ASK, "--feature", 6), "Column 6 does not exist; the table has columns 0 to 5"),
         ((*ASK, "--class", 9), "Class 9 does not exist"),
@@ -105,7 +105,7 @@ def test_samples_whole_clients_and_features(fedforget: Command, tmp_path: Path):
     assert fedforget.json(*ASK, "--whole-client")["describes"] == "everything of client 0"
     assert fedforget.json(*ASK, "--feature", "4")["target"] == {"client": 0, "kind": "feature", "feature": [4]}
     (tmp_path / "ids").write_text("3 x")
-    assert "whole numbers" in fedforget.refused(*ASK, "--samples", tmp_path / "ids")
+    assert "is no sample id; give a whole number" in fedforget.refused(*ASK, "--samples", tmp_path / "ids")
 
 
 def test_refuse_and_retry(fedforget: Command):

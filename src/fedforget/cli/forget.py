@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fedforget.cli.targets import (
-    NAME_ONE,
+    HOW_TO_NAME_ONE,
     ClassOption,
     ClientOption,
     FeatureOption,
@@ -51,7 +51,7 @@ def forget(
     """Make the trained model forget. The old model stays; the new one is written beside it."""
     requests = read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
-        raise InputError(NAME_ONE)
+        raise InputError(f"Name one target, and whose it is: {HOW_TO_NAME_ONE}.")
     preset = _preset(method, preset, effort)
     overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)

@@ -14,11 +14,11 @@ from rich.table import Table
 
 from fedforget.cli.acting import acting
 from fedforget.cli.service import AsOption, HomeOption, LedgerOption, ReasonOption, open_ledger
+from fedforget.cli.targets import read_options
 from fedforget.cli.terminal import JsonOption, print_result
 from fedforget.console.permissions import Permission
 from fedforget.data.files import write_text
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, parse_feature
 
 if TYPE_CHECKING:
     from fedforget.ledger.schema import Request
@@ -47,7 +47,7 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Hand in a request. The same one twice is one request."""
-    target = _target(client, label, samples, feature, whole_client)
+    target = read_options(client, label, samples, feature, whole_client)
     with open_ledger(home, url) as ledger:
         who = acting(ledger, as_account, Permission.SUBMIT)
         done = ledger.requests.submit(
@@ -57,28 +57,6 @@ def submit(
     line = f"Request {request.id} is {request.state}: {target.describe()}, due {request.due:%Y-%m-%d}."
     print_result(as_json, {**request.to_json(), "created": done.created},
            [line if done.created else f"{line} It was there before; nothing was added."])  # fmt: skip
-
-
-def _target(client: int, label: int | None, samples: Path | None, feature: str | None, whole: bool) -> ErasureRequest:
-    if sum(part is not None for part in (label, samples, feature)) + whole != 1:
-        raise InputError("Name one target: --class 3, --samples FILE, --feature COLUMN or --whole-client.")
-    if label is not None:
-        return ErasureRequest.of_class(client, label)
-    if feature is not None:
-        return ErasureRequest.of_feature(client, parse_feature(feature))
-    if samples is None:
-        return ErasureRequest.of_client(client)
-    return ErasureRequest.of_samples(client, read_ids(samples))
-
-
-def read_ids(path: Path) -> list[int]:
-    """The sample ids in a file."""
-    try:
-        return [int(word) for word in path.read_text().replace(",", " ").split()]
-    except OSError as error:
-        raise InputError(f"The list of samples {path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise InputError(f"The list of samples {path} must hold sample ids, whole numbers and nothing else.") from None
 
 
 @request_app.command("list")

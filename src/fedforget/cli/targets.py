@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedforget.cli.request import read_ids
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, parse_feature
+from fedforget.requests import ErasureRequest
 
 ClientOption = Annotated[int | None, typer.Option(help="The client that asks.")]
 ClassOption = Annotated[int | None, typer.Option("--class", help="Forget this class of the client.")]
@@ -25,6 +24,9 @@ TargetOption = Annotated[
 ]
 
 
+HOW_TO_NAME_ONE = "--client 0 with --class 3, --samples FILE, --feature COLUMN or --whole-client"
+
+
 def read_fields(text: str, what: str) -> dict[str, str]:
     parts = [piece.partition("=") for piece in text.split(",")]
     if any(not equals or not value for _, equals, value in parts):
@@ -35,27 +37,18 @@ def read_fields(text: str, what: str) -> dict[str, str]:
 def read_target(fields: dict[str, str], text: str) -> ErasureRequest:
     """client=K with class=C, samples=FILE, feature=COLUMN or TOP:LEFT:HEIGHT:WIDTH, or nothing more (the whole
     client)."""
-    try:
-        client = int(fields.pop("client"))
-        label = fields.pop("class", None)
-        samples = fields.pop("samples", None)
-        feature = fields.pop("feature", None)
-        if fields or sum(part is not None for part in (label, samples, feature)) > 1:
-            raise KeyError
-        return _request(
-            client, None if label is None else int(label), Path(samples) if samples else None,
-            None if feature is None else feature.replace(":", ","),
-        )  # fmt: skip
-    except (KeyError, ValueError):
-        raise InputError(
-            f"The target '{text}' cannot be read; write client=0,class=3, client=0,samples=FILE, client=0,feature=7 or "
-            "client=0."
-        ) from None
-
-
-NAME_ONE = (
-    "Name the client and one target: --client 0 with --class 3, --samples FILE, --feature COLUMN or --whole-client."
-)
+    ways = "client=0,class=3, client=0,samples=FILE, client=0,feature=7 or client=0"
+    if fields.keys() - {"client", "class", "samples", "feature"}:
+        raise InputError(f"The target '{text}' cannot be read; write {ways}.")
+    samples, feature = fields.get("samples"), fields.get("feature")
+    return ErasureRequest.parse(
+        fields.get("client"),
+        label=fields.get("class"),
+        samples=None if samples is None else read_ids(Path(samples)),
+        feature=None if feature is None else feature.replace(":", ","),
+        whole=len(fields) == 1,
+        names=ways,
+    )
 
 
 def read_requests(
@@ -67,20 +60,28 @@ def read_requests(
     targets: list[str] | None,
 ) -> list[ErasureRequest]:
     requests = [read_target(read_fields(text, "target"), text) for text in targets or ()]
-    chosen = sum(part is not None for part in (label, samples, feature)) + whole
-    if client is None and not chosen:
+    if client is None and not whole and (label, samples, feature) == (None, None, None):
         return requests
-    if client is None or chosen != 1:
-        raise InputError(NAME_ONE)
-    return [_request(client, label, samples, feature), *requests]
+    return [read_options(client, label, samples, feature, whole), *requests]
 
 
-def _request(client: int, label: int | None, samples: Path | None, feature: str | None) -> ErasureRequest:
-    """The one target that is named, or everything of the client."""
-    if feature is not None:
-        return ErasureRequest.of_feature(client, parse_feature(feature))
-    if label is not None:
-        return ErasureRequest.of_class(client, label)
-    if samples is not None:
-        return ErasureRequest.of_samples(client, read_ids(samples))
-    return ErasureRequest.of_client(client)
+def read_options(
+    client: int | None, label: int | None, samples: Path | None, feature: str | None, whole: bool
+) -> ErasureRequest:
+    """The one target that the options of a command name."""
+    return ErasureRequest.parse(
+        client,
+        label=label,
+        samples=None if samples is None else read_ids(samples),
+        feature=feature,
+        whole=whole,
+        names=HOW_TO_NAME_ONE,
+    )
+
+
+def read_ids(path: Path) -> str:
+    """The sample ids in a file, as they stand there."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError as error:
+        raise InputError(f"The list of samples {path} cannot be read: {error.strerror}.") from None

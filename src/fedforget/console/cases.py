@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from fedforget.console.permissions import Permission
 from fedforget.console.visitors import Visitor, too_often
-from fedforget.errors import InputError
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
@@ -49,16 +48,6 @@ def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Prog
     """How far those are that a worker has."""
     at_work = [request.id for request in requests if request.state in AT_WORK]
     return visitor.ledger.work.progress(at_work) if at_work else {}
-
-
-def read_sample_ids(text: str) -> list[int]:
-    """Numbers that somebody pasted, with spaces, commas or lines between."""
-    words = text.replace(",", " ").replace(";", " ").split()
-    if not words:
-        raise InputError("Paste at least one sample id.")
-    if not all(word.isascii() and word.isdigit() and len(word) < 19 for word in words):
-        raise InputError("Sample ids are whole numbers, with spaces, commas or new lines between them.")
-    return [int(word) for word in words]
 
 
 ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {

@@ -22,7 +22,7 @@ from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import OPEN, Ground, RequestState
-from fedforget.requests import ErasureRequest, parse_feature
+from fedforget.requests import ErasureRequest
 
 router = guarded_router(include_in_schema=False)
 Reader = Annotated[Visitor, allow(Permission.SEE_REQUESTS)]
@@ -129,18 +129,14 @@ def submit_request(visitor: Annotated[Visitor, allow(Permission.SUBMIT)], form: 
 
 
 def _target(form: dict[str, str]) -> ErasureRequest:
-    client, kind, label = form.get("client", ""), form.get("kind", ""), form.get("label", "")
-    if not _is_number(client):
-        raise InputError("Choose the client whose data is to be forgotten.")
-    if kind == "client":
-        return ErasureRequest.of_client(int(client))
-    if kind == "samples":
-        return ErasureRequest.of_samples(int(client), cases.read_sample_ids(form.get("sample_ids", "")))
-    if kind == "feature":
-        return ErasureRequest.of_feature(int(client), parse_feature(form.get("feature", "")[:60]))
-    if not _is_number(label):
-        raise InputError("Choose what is to be forgotten: a class, everything, samples, or a feature.")
-    return ErasureRequest.of_class(int(client), int(label))
+    kind = form.get("kind", "class")
+    return ErasureRequest.parse(
+        form.get("client") or None,
+        label=(form.get("label") or None) if kind == "class" else None,
+        samples=form.get("sample_ids", "") if kind == "samples" else None,
+        feature=form.get("feature", "")[:60] if kind == "feature" else None,
+        whole=kind == "client",
+    )
 
 
 def _is_number(text: str) -> bool:

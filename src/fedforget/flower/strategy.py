@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.methods import DEFAULT_METHOD, Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
-from fedforget.requests import ErasureRequest, Feature, check_form
+from fedforget.requests import ErasureRequest
 
 log = logging.getLogger("flwr")
 NOT_LEADING = (
@@ -47,9 +47,8 @@ class Waiting:
     partition: int | None
     name: str | None
     node_id: int | None
-    label: int | None
-    sample_ids: tuple[int, ...] | None
-    feature: Feature | None
+    target: ErasureRequest
+    """Of client 0, where the node is not named by its number: that is known only once it is there."""
     method: str
     preset: str | None
     overrides: dict[str, Any] = field(default_factory=dict)
@@ -62,14 +61,7 @@ class Waiting:
         elif client not in federation.clients:
             there = ", ".join(map(str, federation.clients))
             raise ClientError(client, f"is not connected; there are the clients {there}.")
-        return self.of_client(client)
-
-    def of_client(self, client: int) -> ErasureRequest:
-        if self.sample_ids is not None:
-            return ErasureRequest.of_samples(client, self.sample_ids)
-        if self.feature is not None:
-            return ErasureRequest.of_feature(client, self.feature)
-        return ErasureRequest.of_client(client) if self.label is None else ErasureRequest.of_class(client, self.label)
+        return replace(self.target, client=client)
 
 
 class Forget(Strategy):
@@ -145,21 +137,18 @@ class Forget(Strategy):
         settings of the method."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
-        named = sum(value is not None for value in (label, sample_ids, feature)) + whole_node
-        if named > 1:
-            raise InputError("A request names one of label, sample_ids, feature and whole_node; make several requests.")
-        if not named:
-            raise InputError(
-                "Say what must go: a label, sample_ids, a feature, or whole_node=True for all of the node."
-            )
-        ids = None if sample_ids is None else tuple(sample_ids)
-        column = None if feature is None else check_form((feature,) if isinstance(feature, int) else tuple(feature))
-        waiting = Waiting(partition, name, node_id, label, ids, column, method, preset, overrides)
+        target = ErasureRequest.parse(
+            0 if partition is None else partition,
+            label=label,
+            samples=sample_ids,
+            feature=feature,
+            whole=whole_node,
+            names="a label, sample_ids, a feature, or whole_node=True for all of the node",
+        )
         _, settings = method_settings(method, preset, **overrides)
-        # A node by another name has its number only once it is there; until then the sentence speaks of client 0.
-        check_servable(method, settings, [waiting.of_client(0 if partition is None else partition)])
+        check_servable(method, settings, [target])
         check_history(method, None)
-        self.waiting.append(waiting)
+        self.waiting.append(Waiting(partition, name, node_id, target, method, preset, overrides))
 
     def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""

@@ -16,7 +16,7 @@ from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.values import fits
 from fedforget.methods import METHODS, check_servable, method_settings
-from fedforget.requests import ErasureRequest, parse_feature
+from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig, default_trigger
 
 _APP = tomllib.loads((Path(__file__).parent / "bundle" / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
@@ -57,9 +57,7 @@ class AppSettings:
                 raise InputError(f"Run config '{name}' is {value!r}, but it must be {kind[type(DEFAULTS[name])]}.")
         values = {**DEFAULTS, **given}
         run = _run_of_json(values) if values["run"] else _run_of_entries(values)
-        request = _request(
-            values["request-client"], values["request-class"], values["request-samples"], values["request-feature"]
-        )
+        request = _request(values)
         methods = _methods(values["method"], values["preset"])
         for method, preset in methods:
             check_servable(method, method_settings(method, preset)[1], [] if request is None else [request])
@@ -96,23 +94,16 @@ def _run_of_entries(values: Mapping[str, Any]) -> RunConfig:
     )  # fmt: skip
 
 
-def _request(client: int, label: int, samples: str, feature: str) -> ErasureRequest | None:
-    named = {"a class": label >= 0, "single samples": bool(samples), "a feature": bool(feature)}
-    targets = [what for what, is_named in named.items() if is_named]
-    if client < 0:
-        if targets:
-            raise InputError("The run config names a target, but not whose it is; set request-client.")
+def _request(values: Mapping[str, Any]) -> ErasureRequest | None:
+    client, label = (None if values[name] < 0 else values[name] for name in ("request-client", "request-class"))
+    samples, feature = values["request-samples"] or None, values["request-feature"] or None
+    nothing = label is None and samples is None and feature is None
+    if client is None and nothing:
         return None
-    if len(targets) > 1:
-        raise InputError(f"The run config names {' and '.join(targets)}; ask for one of them.")
-    if feature:
-        return ErasureRequest.of_feature(client, parse_feature(feature))
-    if not samples:
-        return ErasureRequest.of_client(client) if label < 0 else ErasureRequest.of_class(client, label)
-    try:
-        return ErasureRequest.of_samples(client, [int(word) for word in samples.replace(",", " ").split()])
-    except ValueError:
-        raise InputError(f"Run config 'request-samples' is {samples!r}, but it must be sample ids.") from None
+    return ErasureRequest.parse(
+        client, label=label, samples=samples, feature=feature, whole=nothing,
+        names="request-client, with request-class, request-samples, request-feature or, for everything, none of them",
+    )  # fmt: skip
 
 
 def _methods(names: str, preset: str) -> tuple[tuple[str, str], ...]:
