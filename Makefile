@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One process for each core, each with a part of the tests in their order, since those of a file share its fixtures; who is
-# done early takes over from the others.
+# One process for each core, each with a part of the tests in their order, since those of a file share its fixtures; who
+# is done early takes over from the others.
 PARALLEL := -n auto --dist worksteal
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
