@@ -94,7 +94,7 @@ def test_evidence_that_was_measured_under_another_guard_is_refused(world: World,
     result = world.result(claim, guard=None if measured is None else world.guard(measured))
     other = world.guard(3.0) if measured != 1.0 else None
     with pytest.raises(InputError, match="was measured under another guard than the one to publish"):
-        world.ledger.versions.finish(claim, replace(result, guard=other))
+        world.ledger.versions.finish(claim, replace(result, result=replace(result.result, guard=other)))
     assert world.ledger.versions.finish(claim, result).version is not None
 
 

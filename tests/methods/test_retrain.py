@@ -37,7 +37,9 @@ class Scale(nn.Module):
 )
 def test_weights_that_were_given_may_have_seen_the_target(first: Tensor, exact: bool):
     federation = small_worlds.federation(
-        kind=lambda data, parts, network: small_worlds.Tapped(data, parts, nn.Sequential(Scale(first), network))
+        kind=lambda data, parts, _: small_worlds.Tapped(
+            data, parts, lambda: nn.Sequential(Scale(first), nn.Linear(6, 3))
+        )
     )
     result = forget(federation, state_of(federation.model), REQUEST, small_worlds.SCHEDULE, "retrain")
     assert result.exact == exact
