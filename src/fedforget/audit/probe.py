@@ -132,7 +132,8 @@ def ridge_predictions(features: Tensor, labels: Tensor, unseen: Tensor, classes:
     head = (
         torch.linalg.solve(h.T @ h + shrinkage, h.T @ y) if d <= n else h.T @ torch.linalg.solve(h @ h.T + shrinkage, y)
     )
-    return ((unseen - mean) @ head + prior).argmax(dim=1)
+    scores: Tensor = (unseen - mean) @ head + prior
+    return scores.argmax(dim=1)
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Schedule:
         [0.1, 0.01, 0.001, 0.001]
         """
         last = max(1, self.rounds - 1)
-        return self.lr * self.decay ** (min(round, last) / last)
+        return self.lr * float(self.decay ** (min(round, last) / last))
 
     def train_task(self, round: int, exclude: Sequence[ErasureRequest] = ()) -> Train:
         """The task of one ordinary round."""

@@ -40,7 +40,8 @@ class SGD:
 
 def length_of(gradients: Sequence[Tensor]) -> Tensor:
     """Euclidean, of all of them as one vector."""
-    return torch.stack(torch._foreach_norm(list(gradients))).norm()
+    length: Tensor = torch.stack(torch._foreach_norm(list(gradients))).norm()
+    return length
 
 
 @torch.no_grad()

@@ -132,7 +132,7 @@ def _alike(own: Tensor, drawn: Tensor) -> bool:
         return all(constants) and torch.allclose(own.float(), drawn.float(), rtol=1e-4, atol=1e-12)
     squares = [weights.double().square() for weights in (own, drawn)]
     m = min(float(x.sum() ** 2 / x.square().sum()) for x in squares)
-    return abs(math.log(float(squares[0].mean() / squares[1].mean()))) / 2 <= 0.2 + 5 / m**0.5
+    return abs(math.log(float(squares[0].mean() / squares[1].mean()))) / 2 <= 0.2 + 5 / math.sqrt(m)
 
 
 def _spread(weights: Tensor) -> str:

@@ -163,7 +163,8 @@ def derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
     weights = {name: parameter.detach() for name, parameter in trainable(model).items()}
 
     def along(values: dict[str, Tensor], one: Tensor, u: Tensor) -> Tensor:
-        return (functional_call(model, values, (one[None],))[0] * u).sum()
+        logits: Tensor = functional_call(model, values, (one[None],))[0]
+        return (logits * u).sum()
 
     with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
         rows = vmap(grad(along), in_dims=(None, 0, 0))(weights, x, signs)

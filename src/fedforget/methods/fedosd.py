@@ -67,7 +67,8 @@ def orthogonal_direction(target: Tensor, retained: Tensor) -> Tensor | None:
     d = g - a.T @ (torch.linalg.pinv(a @ a.T, rtol=1e-6, hermitian=True) @ (a @ g))
     if float(d.norm()) <= 1e-6 * float(g.norm()):
         return None
-    return (d * (g.norm() / d.norm())).to(target.dtype)
+    direction: Tensor = d * (g.norm() / d.norm())
+    return direction.to(target.dtype)
 
 
 def without_reverting(update: Tensor, drift: Tensor) -> Tensor:
@@ -76,7 +77,8 @@ def without_reverting(update: Tensor, drift: Tensor) -> Tensor:
     if not float(g.norm()):
         return update
     kept = u - (u @ g) / g.square().sum() * g
-    return (kept * (u.norm() / kept.norm().clamp(min=1e-30))).to(update.dtype)
+    rescaled: Tensor = kept * (u.norm() / kept.norm().clamp(min=1e-30))
+    return rescaled.to(update.dtype)
 
 
 def forget_with_fedosd(

@@ -87,7 +87,7 @@ class Forget(Task):
     amnesia: bool = False
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
-        weights = model.state_dict()
+        weights: Mapping[str, Tensor] = model.state_dict()
         if name.startswith(TEACHER_KEY) and name.removeprefix(TEACHER_KEY) in weights:
             return weights[name.removeprefix(TEACHER_KEY)].to("meta")
         if name == f"{SKETCH_KEY}.count":
