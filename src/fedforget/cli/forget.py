@@ -20,7 +20,7 @@ from fedforget.cli.targets import (
 )
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, print_result, progress_bars
 from fedforget.errors import InputError
-from fedforget.methods import METHODS, method_settings, setting_words
+from fedforget.methods import DEFAULT_METHOD, METHODS, method_settings, setting_words
 from fedforget.methods.fedaf.settings import EFFORTS
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import Result
@@ -34,7 +34,7 @@ def forget(
     feature: FeatureOption = None,
     whole_client: WholeOption = False,
     target: TargetOption = None,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "fedaf",
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
     effort: Annotated[
         str | None, typer.Option(help=f"What fedaf may cost, and so what it changes: one of {', '.join(EFFORTS)}.")

@@ -14,6 +14,7 @@ from fedforget.cli.terminal import JsonOption, print_result
 from fedforget.console.permissions import Permission
 from fedforget.data.files import write_text
 from fedforget.errors import InputError
+from fedforget.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from fedforget.ledger.schema import Federation
@@ -131,7 +132,7 @@ def print_registered(federation: Federation, as_json: bool) -> None:
 def register_run(
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
     run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
-    method: MethodOption = "fedaf",
+    method: MethodOption = DEFAULT_METHOD,
     preset: PresetOption = None,
     audit_level: LevelOption = "quick",
     accuracy_limit: LimitOption = 2.0,
@@ -176,7 +177,7 @@ def rollback(
 def register_flower_federation(
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
     file: Annotated[Path, typer.Argument(help="A TOML file that says where it is.", metavar="FILE")],
-    method: MethodOption = "fedaf",
+    method: MethodOption = DEFAULT_METHOD,
     preset: PresetOption = None,
     audit_level: LevelOption = "quick",
     accuracy_limit: LimitOption = 2.0,

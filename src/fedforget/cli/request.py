@@ -113,10 +113,8 @@ def show(
     with open_ledger(home, url) as ledger:
         request = ledger.requests.find(id)
         events = ledger.trail.events(request=request.id, after=0, limit=500)
-        signed, verdict = (
-            ledger.versions.certificate_of(request.id),
-            ledger.versions.verdicts([request]).get(request.id),
-        )
+        signed = ledger.versions.certificate_of(request.id)
+        verdict = ledger.versions.verdicts([request]).get(request.id)
         papers = {
             "certificate": (certificate, None if signed is None else signed.content),
             "evidence": (evidence, ledger.requests.evidence_of(request.id)),

@@ -56,11 +56,8 @@ def list_requests(
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
     """With what the audit says of each, and how far those are that a worker has."""
-    now, said, progress = (
-        visitor.ledger.clock(),
-        visitor.ledger.versions.verdicts(rows),
-        cases.progress_of(visitor, rows),
-    )
+    now = visitor.ledger.clock()
+    said, progress = visitor.ledger.versions.verdicts(rows), cases.progress_of(visitor, rows)
     return [_out(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
 
 

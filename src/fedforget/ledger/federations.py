@@ -25,7 +25,7 @@ from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version, held_to
 from fedforget.ledger.states import VersionKind, VersionState
-from fedforget.methods import method_settings
+from fedforget.methods import DEFAULT_METHOD, method_settings
 from fedforget.requests import ErasureRequest
 
 Kind = Literal["local", "flower"]
@@ -116,7 +116,8 @@ class Settings(TypedDict, total=False):
 
 
 DEFAULTS: Settings = {
-    "method": "fedaf", "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0, "keep_days": 30,
+    "method": DEFAULT_METHOD, "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0,
+    "keep_days": 30,
     "together": 1,
 }  # fmt: skip
 

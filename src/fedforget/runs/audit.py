@@ -99,10 +99,7 @@ def audit_run(
         judged = _judge_all(run, case, count, dataset, models, guards, chosen, progress)
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
     samples = sum(size.target for size in federation.check(asked).values())
-    audit = Audit(
-        asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json(),
-        describe_requests(asked),
-    )  # fmt: skip
+    audit = Audit(asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json())
     write_report(run.folder / REPORT, audit, dataset, planted)
     audit.write(run.folder)
     return audit

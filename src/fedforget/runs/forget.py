@@ -10,7 +10,15 @@ from typing import Any
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.seam import Federation
-from fedforget.methods import METHODS, Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import (
+    DEFAULT_METHOD,
+    METHODS,
+    Forgetting,
+    check_history,
+    check_servable,
+    forget,
+    method_settings,
+)
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Run, Trunk
@@ -71,7 +79,7 @@ def _queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str,
 def forget_run(
     folder: Path,
     requests: Sequence[ErasureRequest],
-    method: str = "fedaf",
+    method: str = DEFAULT_METHOD,
     preset: str | None = None,
     *,
     progress: Progress = silent,

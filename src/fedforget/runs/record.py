@@ -202,8 +202,10 @@ class Audit:
     """The one in the target, if one was planted there."""
     run: Mapping[str, Any] = field(default_factory=dict)
     """The run's configuration, as run.json has it."""
-    target: str = ""
-    """What is to be gone, in words."""
+
+    @property
+    def target(self) -> str:
+        return describe_requests(self.requests)
 
     def row(self, name: str) -> Figures:
         return next(row for row in self.rows if row.name == name)
@@ -231,7 +233,6 @@ class Audit:
             values.get("level"),
             None if values["backdoor"] is None else Backdoor.from_json(values["backdoor"]),
             values.get("run") or {},
-            values["target"],
         )
 
     def write(self, folder: Path) -> None:
