@@ -11,7 +11,6 @@ from fedforget.data.own import from_arrays
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.cost import Cost
-from fedforget.federation.guard import Guard
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round, train
@@ -34,7 +33,6 @@ __all__ = [
     "FedForgetError",
     "Federation",
     "Forgetting",
-    "Guard",
     "InputError",
     "LocalFederation",
     "Measures",

@@ -14,7 +14,6 @@ from fedforget.audit.measures import measure, measure_now_and_later
 from fedforget.audit.membership import KEPT_BY_AUDIT, attack_membership
 from fedforget.data.partition import partition
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_round, run_round
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
@@ -57,14 +56,6 @@ def test_a_further_round_has_draws_of_its_own():
     tasks = (further_round(SCHEDULE, done, [CLASS]), further_round(SCHEDULE, done + 1, [CLASS]))
     models = [run_round(world, before, task) for task in (*tasks, SCHEDULE.train_task(done, [CLASS]))]
     assert len({digest(model) for model in models}) == 3
-
-
-def test_further_rounds_are_measured_under_the_guard():
-    world, before, _ = small_worlds.trained()
-    frozen = Guard(dict(before), dict(before))
-    at_once, later = durability(world, before, [CLASS], SCHEDULE, (1,), guard=frozen, attack=False).known
-    assert at_once == later, "nothing can move"
-    assert durability(world, before, [CLASS], SCHEDULE, (1,), attack=False).known[1] != at_once
 
 
 def test_without_any_retained_data_there_are_no_further_rounds():

@@ -465,7 +465,7 @@ FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, quick,"),
     "effort": (
         ("--effort", "huge"),
-        "Effort 'huge' is unknown; choose one of recommended, quick, guarded, lasting, thorough.",
+        "Effort 'huge' is unknown; choose one of recommended, quick, lasting, thorough.",
     ),
     "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
     "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),

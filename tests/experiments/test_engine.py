@@ -218,11 +218,11 @@ def test_all_is_every_method_and_every_preset_of_some():
     pairs = parse_methods("all")
     assert {method for method, _ in pairs} == set(METHODS)
     assert [preset for method, preset in pairs if method == "fedaf"] == [
-        "recommended", "quick", "guarded", "lasting", "thorough", "paper",
+        "recommended", "quick", "lasting", "thorough", "paper",
     ]  # fmt: skip
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"
-    assert len(pairs) == len(METHODS) + 8
+    assert len(pairs) == len(METHODS) + 7
     assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
 
 

@@ -30,7 +30,6 @@ from torch import nn
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.evaluation import Evaluation
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Measure
 from fedforget.flower import ClientError
@@ -176,55 +175,6 @@ def test_rounds_without_a_request_are_the_inner_strategys(tmp_path: Path, before
         assert digest(state_in(plain.arrays)) == digest(state_in(wrapped.arrays))
         assert plain.train_metrics_clientapp == wrapped.train_metrics_clientapp
         assert plain.evaluate_metrics_clientapp == wrapped.evaluate_metrics_clientapp
-
-
-def test_later_rounds_are_held_to_the_guard_by_any_strategy_and_after_a_restart(tmp_path: Path, before: ArrayRecord):
-    for number, make in enumerate((fedavg, lambda: FedMedian(min_available_nodes=4))):
-        strategy = Forget(make(), network, **TRAINING)
-        arrays = served(strategy, own_grid(tmp_path / str(number)), before, held=0.3)
-        guard = strategy.guard
-        assert guard is not None
-        through = start(strategy, own_grid(tmp_path / str(number)), arrays, 2).arrays
-        assert digest(guard.hold(state_in(through))) == digest(state_in(through))
-
-        kept = Guard.from_state(copy_state(guard.to_state()))
-        again = start(Forget(make(), network, guard=kept, **TRAINING), own_grid(tmp_path / str(number)), arrays, 2)
-        assert digest(state_in(again.arrays)) == digest(state_in(through)), "a new server goes on as the old one would"
-
-        off = start(Forget(make(), network, **TRAINING), own_grid(tmp_path / str(number)), arrays, 2).arrays
-        assert digest(state_in(off)) != digest(state_in(through))
-        assert digest(guard.hold(state_in(off))) != digest(state_in(off)), "unheld it goes back"
-
-
-def test_a_second_request_keeps_the_first_ones_guard(tmp_path: Path, before: ArrayRecord):
-    strategy, grid = Forget(fedavg(), network, **TRAINING), own_grid(tmp_path)
-    strategy.request(partition=0, label=2, held=0.3)
-    strategy.request(partition=1, label=0, method="fedquit")
-    arrays = strategy.serve(grid, before)
-    first, second = strategy.served
-    assert first.guard is not None
-    assert strategy.guard is second.guard is not None
-    assert strategy.guard.count == first.guard.count
-    assert digest(state_in(arrays)) == digest(second.state)
-    later = start(strategy, grid, arrays).arrays
-    assert digest(strategy.guard.hold(state_in(later))) == digest(state_in(later))
-
-
-def test_what_is_not_held_keeps_its_names_types_and_counters(tmp_path: Path):
-    own = with_batch_norm().state_dict()
-    arrays = ArrayRecord({str(k): Array(np.asarray(t.double().numpy())) for k, t in enumerate(own.values())})
-    arrays["0"] = Array(own["0.weight"].half().numpy())
-    grid = own_grid(tmp_path, own_app(model=with_batch_norm))
-    strategy = Forget(fedavg(), with_batch_norm, **TRAINING)
-    arrays = served(strategy, grid, arrays, held=0.5)
-    assert strategy.guard is not None
-    moved = ArrayRecord({k: Array(np.asarray(a.numpy() + a.numpy().dtype.type(0.25))) for k, a in arrays.items()})
-    held = strategy._held(moved)
-    assert [(k, a.dtype, a.shape) for k, a in held.items()] == [(k, a.dtype, a.shape) for k, a in arrays.items()]
-    parameters = {str(k) for k, name in enumerate(own) if name in strategy.guard.lower}
-    differs = {k for k in held if held[k].numpy().tolist() != moved[k].numpy().tolist()}
-    assert differs
-    assert differs <= parameters, "running statistics and counters go through untouched"
 
 
 @pytest.mark.real

@@ -453,7 +453,6 @@ def test_the_presets_are_what_is_documented():
     assert METHODS["fedaf"].presets == {
         "recommended": RECOMMENDED,
         "quick": QUICK,
-        "guarded": replace(RECOMMENDED, held=0.1),
         "lasting": LASTING,
         "thorough": THOROUGH,
         "paper": PAPER,
@@ -479,9 +478,9 @@ def test_the_presets_are_what_is_documented():
     assert all(share <= 0.1 for share in BY_SIZE["recovery_share", "auto"])
 
 
-def test_our_own_way_has_22_settings_at_most_and_the_papers_readings_are_apart():
+def test_our_own_way_has_21_settings_at_most_and_the_papers_readings_are_apart():
     own, opened = ({item.name for item in fields(cls)} for cls in (FedAFSettings, PaperSettings))
-    assert len(own) <= 22
+    assert len(own) <= 21
     assert own < opened
     assert {type(preset) for preset in METHODS["fedaf"].presets.values()} == {FedAFSettings, PaperSettings}
     assert {type(preset) for preset in METHODS["fedaf-c"].presets.values()} == {PaperSettings}
@@ -492,7 +491,7 @@ def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settle
     _, taken_apart = method_settings("fedaf", "quick", memory="random")
     assert taken_apart == replace(QUICK.opened(), memory="random")
     with pytest.raises(
-        InputError, match=r"^Method 'fedaf' has no setting 'speed'; it has amnesia_steps, [^;]*, held\.$"
+        InputError, match=r"^Method 'fedaf' has no setting 'speed'; it has amnesia_steps, [^;]*, rebuilding\.$"
     ):
         method_settings("fedaf", "quick", speed=3)
 

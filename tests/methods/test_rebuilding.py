@@ -10,7 +10,6 @@ from small_worlds import SCHEDULE, trained
 
 from fedforget.errors import InputError
 from fedforget.federation.cost import Meter
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import FEWEST_ROUNDS, run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
@@ -36,16 +35,6 @@ def test_rebuilding_starts_from_a_turned_kernel_and_shrunk_weights_and_leaves_bu
     for name, tensor in before.items():
         slow = -tensor if name == first else 0.3 * tensor + 0.7 * fresh[name] if name in others else tensor
         assert torch.allclose(sent[name], slow), name
-
-
-def test_a_guard_is_moved_onto_the_broken_weights():
-    world, before, _ = trained()
-    forgotten = {name: tensor + 0.1 for name, tensor in before.items()}
-    meter = Meter(world)
-    meter.guard = Guard.of(before, forgotten, list(before), 0.5)
-    rebuild(meter, forgotten, SETTINGS, SCHEDULE, (REQUEST,))
-    broken = world.log[0][1]
-    assert digest(meter.guard.hold(broken)) == digest(broken)
 
 
 def test_rebuilding_is_ordinary_rounds_over_parts_of_what_is_retained():

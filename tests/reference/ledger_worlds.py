@@ -19,7 +19,6 @@ from sqlalchemy import Connection, create_engine, text
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.federation.cost import Cost
-from fedforget.federation.guard import Guard
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description
@@ -151,9 +150,7 @@ class World:
     def guard(self, bound: float = 1.0) -> str:
         """A guard that is in the ledger's folder, as a worker would store it; its SHA-256."""
         bounds = torch.full((3,), bound)
-        stored = self.ledger.models.store_guard(Guard({"w": bounds}, {"w": bounds + 1}))
-        assert stored is not None
-        return stored
+        return self.ledger.models.store({"lower.w": bounds, "upper.w": bounds + 1})
 
     def result(
         self,
@@ -171,9 +168,7 @@ class World:
         file = self.ledger.home / f"{model[:12]}.json"
         evidence = write_evidence_of(model, file, says=says, guard=guard)
         after = None if fell is None else 90.0 - fell
-        made = Result(
-            "fedaf", "recommended", (), Trunk("", ""), model, guard, settings={"epochs": 1}, cost=cost or Cost()
-        )
+        made = Result("fedaf", "recommended", (), Trunk("", ""), model, settings={"epochs": 1}, cost=cost or Cost())
         return Handover(made, evidence, 90.0, after, **more)
 
     def serve(self, worker: str = "first", **how: Any) -> Finished:

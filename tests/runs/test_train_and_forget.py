@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from fedforget.audit.evidence import verify_evidence
-from fedforget.audit.measures import measure
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import forget
 from fedforget.params import digest, state_of
@@ -32,7 +30,7 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.demo import demo_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, forget_run
-from fedforget.runs.store import guard_file, load_guard, load_model
+from fedforget.runs.store import load_model
 from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(0, 3)
@@ -324,89 +322,6 @@ def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path
     rows = audit_run(trained, [CLASS]).to_json()["rows"]
     assert rows[0]["model"] == digest(Run(trained).load_trunk(Trunk.from_json(_result(first)["before"])))
     assert rows[2]["model"] == digest(adopted)
-
-
-def test_rounds_after_a_request_are_held_to_its_guard_and_an_interruption_changes_nothing(tmp_path: Path):
-    """Two rounds, a request, a round, an interruption, a round: as by hand with the guard, and as without the break."""
-    folder = interrupted(tmp_path / "run", 7)
-    assert forget_run(folder, [CLASS], held=0.3) is not None
-    run = Run(folder)
-    assert run.trunk.guard is not None
-    with pytest.raises(Stop):
-        train_run(folder, progress=stop_at("training", 10))
-    assert (run.rounds_done, run.trunk.guard is None) == (3, False)
-    train_run(folder)
-
-    federation = CONFIG.build_federation(CONFIG.load_dataset())
-    state, schedule = state_of(federation.model), CONFIG.schedule
-    for round in (0, 1):
-        state = run_round(federation, state, schedule.train_task(round))
-    result = forget(federation, state, CLASS, schedule, held=0.3)
-    assert result.guard is not None
-    held, free = result.state, result.state
-    for round in (2, 3):
-        held = run_round(federation, held, schedule.train_task(round, [CLASS]), guard=result.guard)
-        free = run_round(federation, free, schedule.train_task(round, [CLASS]))
-    assert digest(run.load_model()) == digest(held) != digest(free)
-    kept = run.load_guard(run.trunk)
-    assert kept is not None
-    assert digest(kept.to_state()) == digest(result.guard.to_state())
-
-
-@pytest.mark.real
-def test_an_adopted_model_brings_its_guard_and_the_audit_keeps_to_it(trained: Path, no_report: None):
-    first = forget_run(trained, [CLASS], adopt=True, held=0.3)
-    assert first is not None
-    run = Run(trained)
-    guard = run.load_guard(run.trunk)
-    assert guard is not None
-    second = forget_run(trained, [OTHER], held=0.3)
-    assert second is not None
-    federation = CONFIG.build_federation(CONFIG.load_dataset())
-    by_hand = forget(
-        federation, run.load_model(), OTHER, CONFIG.schedule, served=[CLASS], guard=guard, held=0.3
-    )  # fmt: skip
-    assert by_hand.guard is not None
-    kept_guard = load_guard(second, _result(second)["guard"])
-    assert kept_guard is not None
-    assert digest(kept_guard.to_state()) == digest(by_hand.guard.to_state())
-    assert digest(load_model(second / "model.safetensors", _result(second)["sha256"])) == digest(by_hand.state)
-
-    row = audit_run(trained, [OTHER], level="alone").to_json()["rows"][-1]
-    task = further_round(CONFIG.schedule, CONFIG.schedule.rounds, [CLASS, OTHER])
-    later = run_round(federation, by_hand.state, task, guard=by_hand.guard)
-    test = CONFIG.load_dataset().test
-    figures = measure(federation, later, [OTHER], test, served=[CLASS], seed=0, threads=1)
-    assert row["after_one_round"]["target_loss"] == figures.target_loss
-    evidence = json.loads((trained / row["evidence"]["file"]).read_text())
-    sha256 = _result(second)["guard"]
-    assert evidence["models"]["subject"]["guard"] == {"file": guard_file(sha256), "sha256": sha256}
-    assert evidence["models"]["before"]["guard"]["sha256"] == run.trunk.guard
-    assert any("held to this model's guard" in note for note in evidence["notes"])
-    path, beside = trained / row["evidence"]["file"], second / guard_file(sha256)
-    verify_evidence(path)
-    kept = beside.read_bytes()
-    beside.write_bytes(kept[:-1])
-    with pytest.raises(InputError, match="is not the guard under which"):
-        verify_evidence(path)
-    beside.unlink()
-    with pytest.raises(InputError, match="is not there"):
-        verify_evidence(path)
-
-
-def test_a_missing_or_damaged_guard_stops_the_next_round_in_one_sentence(tmp_path: Path):
-    folder = interrupted(tmp_path / "run", 6)
-    forget_run(folder, [CLASS], held=0.3)
-    (path,) = (folder / "checkpoints").glob("guard-*")
-    kept = path.read_bytes()
-    for content, word in ((kept[:-1] + b"?", "damaged"), (None, "missing")):
-        path.unlink() if content is None else path.write_bytes(content)
-        before = files(folder)
-        with pytest.raises(InputError, match=word):
-            train_run(folder)
-        assert files(folder) == before
-    path.write_bytes(kept)
-    assert train_run(folder).finished
 
 
 @pytest.mark.real

@@ -21,7 +21,6 @@ from typing import Any
 from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.seam import Federation
 from fedforget.params import State, copy_state
@@ -92,16 +91,15 @@ def durability(
     *,
     served: Sequence[ErasureRequest] = (),
     attack: bool = True,
-    guard: Guard | None = None,
 ) -> Durability:
     """What `state` knows before any further round and after each number of `rounds`: ordinary rounds of everybody on
-    what they retain, under the `guard` if there is one; the first is the very round of `measure_now_and_later`."""
+    what they retain; the first is the very round of `measure_now_and_later`."""
     if any(done < 1 for done in rounds):
         raise InputError(f"Further rounds are counted from 1, but {min(rounds)} was asked for.")
     found: dict[int, Knowledge] = {}
     exclude = (*served, *requests)
     last = max(rounds, default=0)
-    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, last, guard):
+    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, last):
         if done == 0 or done in rounds:
             found[done] = knowledge_of(
                 federation, current, requests,

@@ -147,9 +147,8 @@ def readings_of(record: Mapping[str, Any]) -> list[Evidence]:
     return found
 
 
-def verify_evidence(path: Path, model: Path | None = None, guard: Path | None = None) -> dict[str, Any]:
-    """Check an evidence file and the model it speaks of: `model`, or the file beside it that it names; so with the
-    `guard` that it was measured under, if there is one.
+def verify_evidence(path: Path, model: Path | None = None) -> dict[str, Any]:
+    """Check an evidence file and the model it speaks of: `model`, or the file beside it that it names.
 
     Refuses, with the reason, whatever was changed; returns the record."""
     record = read_evidence(path)
@@ -162,10 +161,6 @@ def verify_evidence(path: Path, model: Path | None = None, guard: Path | None = 
         if not file.exists():
             raise InputError(f"The model {file}, of which {path} speaks, is not there; name it with --model.")
         found = hashlib.sha256(file.read_bytes()).hexdigest()
-        if subject.get("guard") is not None:
-            _check_guard(path, guard, subject["guard"])
-        elif guard is not None:
-            raise InputError(f"{path} was measured under no guard; leave --guard out.")
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
     except SENSELESS:
@@ -173,17 +168,6 @@ def verify_evidence(path: Path, model: Path | None = None, guard: Path | None = 
     if found != expected:
         raise InputError(f"{file} is not the model that was examined: its SHA-256 is {found}, not {expected:.64}.")
     return record
-
-
-def _check_guard(evidence: Path, given: Path | None, named: Mapping[str, str]) -> None:
-    """What comes back was measured under the guard: it must be there, and the same."""
-    if Path(named["file"]).name != named["file"]:
-        raise ValueError
-    file = given or Path(evidence).parent / named["file"]
-    if not file.exists():
-        raise InputError(f"The guard {file}, under which {evidence} was measured, is not there; name it with --guard.")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != named["sha256"]:
-        raise InputError(f"{file} is not the guard under which {evidence} was measured.")
 
 
 def _senseless(path: Path) -> InputError:

@@ -32,7 +32,6 @@ from fedforget.audit.probe import linear_probe
 from fedforget.audit.relearning import relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Progress
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.seam import Federation
@@ -94,13 +93,10 @@ class Case:
     attacks: tuple[Attack, ...] = ATTACKS
 
 
-def examine(
-    case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = (), guard: Guard | None = None
-) -> Examination:
-    """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before;
-    `guard` is what its further rounds are held to."""
+def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
+    """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before."""
     if any(request.kind == "feature" for request in case.requests):
-        return _examine_feature(case, state, guard)
+        return _examine_feature(case, state)
     readings: dict[str, Reading] = {}
     pictures: dict[str, Any] = {}
     notes: list[str] = []
@@ -130,7 +126,7 @@ def examine(
         later = None
         if "return" in case.attacks:
             name = "membership one round later"
-            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"][-1], guard), ()))
+            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"][-1]), ()))
         for when, found in (("", attacked), (" one round later", later)):
             if found is not None:
                 _take(readings, _differences(found), when)
@@ -169,7 +165,7 @@ def examine(
     def back() -> tuple[float | None, int]:
         lasting = durability(
             case.federation, state, case.requests, case.schedule, LATER[case.level],
-            served=case.served, attack="membership" in case.attacks, guard=guard,
+            served=case.served, attack="membership" in case.attacks,
         )  # fmt: skip
         pictures["comes back"] = lasting.to_json()
         return lasting.known[-1].bd_acc, judged
@@ -190,7 +186,7 @@ def examine(
     return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
 
-def _examine_feature(case: Case, state: State, guard: Guard | None) -> Examination:
+def _examine_feature(case: Case, state: State) -> Examination:
     """The samples stay, so nothing that asks for them can tell: it is the sensitivity to the feature that is looked at,
     now and after further rounds, and the accuracy without the feature."""
     size = sum(part.target for part in case.federation.check(case.requests).values())
@@ -211,7 +207,7 @@ def _examine_feature(case: Case, state: State, guard: Guard | None) -> Examinati
     _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen}, "")
     notes = [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
     if "return" in case.attacks:
-        later = heard(_later(case, state, LATER[case.level][-1], guard)).target
+        later = heard(_later(case, state, LATER[case.level][-1])).target
         _take(readings, {"sensitivity comes back": later}, "")
     _take(readings, {WITHOUT: percentage(now.right, now.count)}, "")
     return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
@@ -230,9 +226,9 @@ def _left_out(case: Case) -> list[str]:
     return [name for name in level if name not in case.attacks]
 
 
-def _later(case: Case, state: State, rounds: int, guard: Guard | None) -> State:
+def _later(case: Case, state: State, rounds: int) -> State:
     exclude = (*case.served, *case.requests)
-    *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, rounds, guard)
+    *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, rounds)
     return later
 
 

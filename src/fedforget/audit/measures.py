@@ -22,7 +22,6 @@ from fedforget.audit.feature_sensitivity import about_features
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
 from fedforget.federation.evaluation import Evaluation, evaluate, predict
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.seam import Federation, thread_count
 from fedforget.federation.tasks import Measure
@@ -98,10 +97,9 @@ def measure_now_and_later(
     *,
     served: Sequence[ErasureRequest] = (),
     backdoor: Backdoor | None = None,
-    guard: Guard | None = None,
 ) -> tuple[Measures, Measures]:
-    """The model as it is, and after one further ordinary round without the target, under its `guard` if it has one:
-    what is only suppressed comes back there."""
+    """The model as it is, and after one further ordinary round without the target: what is only suppressed
+    comes back there."""
 
     def figures(weights: Mapping[str, Tensor]) -> Measures:
         return measure(
@@ -109,7 +107,7 @@ def measure_now_and_later(
             served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
         )  # fmt: skip
 
-    later = run_round(federation, state, further_round(schedule, schedule.rounds, (*served, *requests)), guard=guard)
+    later = run_round(federation, state, further_round(schedule, schedule.rounds, (*served, *requests)))
     return figures(state), figures(later)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Observed
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task, Withdraw
@@ -63,8 +62,6 @@ class Meter(Observed):
         super().__init__(federation)
         self.cost = Cost()
         self.notes: list[str] = []
-        self.guard: Guard | None = None
-        """What rounds are held to: by earlier requests, and by this one once it has forgotten."""
         self.exact = False
         """Set by a method whose new model never saw the target, nor what was served before, by the way it is made."""
         self._withdrawals = list(withdrawals)

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
-from fedforget.federation.guard import Guard
 from fedforget.federation.history import History, recorded
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Train
@@ -107,13 +106,11 @@ def run_round(
     state: Mapping[str, Tensor],
     task: Train,
     history: History | None = None,
-    guard: Guard | None = None,
 ) -> State:
-    """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2), holds what the `guard` of an
-    earlier request holds and, with a `history`, keeps what was sent and what came back."""
+    """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps what
+    was sent and what came back."""
     replies = federation.ask(task, state, drawn(federation.clients, task))
-    averaged = average(recorded(replies, history, task.round, state))
-    return averaged if guard is None else guard.hold(averaged)
+    return average(recorded(replies, history, task.round, state))
 
 
 def run_short_round(
@@ -147,13 +144,12 @@ def train(
     exclude: Sequence[ErasureRequest] = (),
     on_round: Callable[[int, State], None] | None = None,
     history: History | None = None,
-    guard: Guard | None = None,
 ) -> State:
     """Rounds `start` to `schedule.rounds` - 1. `on_round(done, state)` is called after each, to save and to show;
-    `history` keeps the clients' models for a method that needs them; `guard` is an earlier request's."""
+    `history` keeps the clients' models for a method that needs them."""
     current = copy_state(state)
     for round in range(start, schedule.rounds):
-        current = run_round(federation, current, schedule.train_task(round, exclude), history, guard)
+        current = run_round(federation, current, schedule.train_task(round, exclude), history)
         if on_round is not None:
             on_round(round + 1, current)
     return current
@@ -168,7 +164,6 @@ def train_part(
     purpose: str,
     *,
     min_samples: int,
-    guard: Guard | None = None,
 ) -> State:
     """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
     passes = part * schedule.rounds * schedule.epochs
@@ -178,7 +173,7 @@ def train_part(
             schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds), min_samples=min_samples,
             purpose=purpose,
         )  # fmt: skip
-        state = run_round(federation, state, task, guard=guard)
+        state = run_round(federation, state, task)
     return state
 
 
@@ -193,12 +188,11 @@ def further_rounds(
     schedule: Schedule,
     exclude: Sequence[ErasureRequest],
     rounds: int,
-    guard: Guard | None = None,
 ) -> Iterator[tuple[int, State]]:
-    """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds under the `guard`."""
+    """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds."""
     yield 0, state
     for done in range(rounds):
-        state = run_round(federation, state, further_round(schedule, schedule.rounds + done, exclude), guard=guard)
+        state = run_round(federation, state, further_round(schedule, schedule.rounds + done, exclude))
         yield done + 1, state
 
 

@@ -23,7 +23,6 @@ from torch import nn
 
 from fedforget.data.samples import Normalisation
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.starts import network_of
 from fedforget.flower.errors import ClientError
@@ -79,11 +78,7 @@ class Forget(Strategy):
     waits: so no run ends well that has not forgotten. What came of the ones that were served, with cost and notes, is
     in `served`. A method that needs the clients' models of training is refused: they are not kept.
 
-    What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`).
-
-    A request with the setting `held` leaves a `guard`: what the inner strategy makes of every later round is held to it
-    (`federation/guard.py`). It belongs to the model: keep `forget.guard.to_state()` beside the arrays, and give it back
-    to the `Forget` of the next start, `guard=Guard.from_state(...)`; `guard = None` switches it off."""
+    What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`)."""
 
     def __init__(
         self,
@@ -94,7 +89,6 @@ class Forget(Strategy):
         device: str | torch.device = "cpu",
         timeout_s: float = 3600.0,
         join_timeout_s: float = 120.0,
-        guard: Guard | None = None,
         initial: ArrayRecord | None = None,
         **training: Any,
     ) -> None:
@@ -103,7 +97,6 @@ class Forget(Strategy):
         self.served: list[Forgetting] = []
         self.failure: FedForgetError | None = None
         self.arrays: ArrayRecord | None = None
-        self.guard = guard
         self._model, self._initial, self._schedule = model, initial, Schedule(**training)
         self._federation: dict[str, Any] = {
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
@@ -113,7 +106,6 @@ class Forget(Strategy):
         """Whether the rounds are those of our own `start`, which goes on from the model that a request leaves."""
         self._tried: list[Waiting] = []
         """What could not be served a moment ago."""
-        self._known: dict[str, str] | None = None
 
     def request(
         self,
@@ -165,7 +157,6 @@ class Forget(Strategy):
         for waiting in self.waiting:
             arrays = self._serve(waiting, federation, arrays, names, results)
         self.served += results
-        self.guard = results[-1].guard
         self.waiting.clear()
         self.failure = None
         renew_memories(self.strategy)
@@ -189,7 +180,7 @@ class Forget(Strategy):
         result = forget(
             federation, _state(federation.model, arrays, names), request, self._schedule, waiting.method,
             waiting.preset, served=[done for done in before if done.client in federation.clients],
-            guard=results[-1].guard if results else self.guard, **waiting.overrides,
+            **waiting.overrides,
         )  # fmt: skip
         results.append(result)
         log.info(
@@ -229,22 +220,7 @@ class Forget(Strategy):
         if arrays is None:
             # A round without a result leaves Flower with the model it had before the request.
             return self._unaggregated, metrics
-        return self._held(arrays), metrics
-
-    def _held(self, arrays: ArrayRecord) -> ArrayRecord:
-        if self.guard is None:
-            return arrays
-        names = self._names_of(arrays)
-        weights = {name: torch.from_numpy(np.array(arrays[names[name]].numpy())) for name in self.guard.lower}
-        self.guard.check(weights)
-        held = {names[name]: tensor for name, tensor in self.guard.hold(weights).items()}
-        return ArrayRecord({k: _as(held[k], array) if k in held else array for k, array in arrays.items()})
-
-    def _names_of(self, arrays: ArrayRecord) -> dict[str, str]:
-        """The array of each of the network's tensors."""
-        if self._known is None:
-            self._known = _names(self._model(), arrays)
-        return self._known
+        return arrays, metrics
 
     def _served_if_possible(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """The arrays without what is waiting, or as they are, with a line in the log that says why."""

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from fedforget.data.files import sha256_of_file, write_bytes, writing
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.schema import Candidate, Version
 from fedforget.ledger.states import VersionState
@@ -56,17 +55,9 @@ class ModelFiles:
             sync_folder(self.folder)
         return sha256
 
-    def store_guard(self, guard: Guard | None) -> str | None:
-        """Write a guard's file, if there is a guard; its SHA-256."""
-        return None if guard is None else self.store(guard.to_state())
-
     def load(self, sha256: str) -> State:
         """The model of this hash; one that was changed is refused."""
         return load_model(self.path(sha256), sha256)
-
-    def load_guard(self, sha256: str | None) -> Guard | None:
-        """The guard of a version: who goes on training its model holds the rounds to it."""
-        return None if sha256 is None else Guard.from_state(self.load(sha256))
 
     def check(self, sha256: str) -> None:
         self._check_file("model", sha256)

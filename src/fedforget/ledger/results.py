@@ -41,7 +41,7 @@ class Handover:
 
     @property
     def guard(self) -> str | None:
-        return self.result.guard
+        return None
 
 
 @dataclass(frozen=True)

@@ -166,17 +166,13 @@ class Worker:
             settings=federation.settings,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
-            guard=None if parent.guard is None else str(self.ledger.models.path(parent.guard).resolve()),
-            guard_sha256=parent.guard,
             exact=parent.verdict == "exact",
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Handover:
-        model, guard = self.ledger.models.store_bytes((folder / outcome.model).read_bytes()), None
-        if outcome.guard is not None:
-            guard = self.ledger.models.store_bytes((folder / outcome.guard).read_bytes())
+        model = self.ledger.models.store_bytes((folder / outcome.model).read_bytes())
         return Handover(
-            replace(outcome.result, sha256=model, guard=guard),
+            replace(outcome.result, sha256=model),
             folder / outcome.evidence,
             outcome.before.retained_acc,
             outcome.after.retained_acc,

@@ -20,7 +20,6 @@ from torch import Tensor
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
-from fedforget.federation.guard import Guard
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
@@ -31,7 +30,6 @@ from fedforget.methods.fedaf.method import check_requests, forget_with_fedaf
 from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
-    GUARDED,
     LASTING,
     PAPER,
     QUICK,
@@ -63,8 +61,6 @@ class Method:
     """What it asks of clients beside the tasks of every method (`federation/tasks.py`)."""
     resumable: bool = False
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
-    afresh: bool = False
-    """Whether it begins with untrained weights, which no guard of an earlier request is about."""
     needs_history: bool = False
     """Whether the function takes `history`, the clients' models that were kept in training."""
     no_feature: str = ""
@@ -75,15 +71,12 @@ class Method:
 
 _SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
 METHODS: dict[str, Method] = {
-    "retrain": Method(
-        retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True, afresh=True
-    ),
+    "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
         forget_with_fedaf,
         {
             "recommended": RECOMMENDED,
             "quick": QUICK,
-            "guarded": GUARDED,
             "lasting": LASTING,
             "thorough": THOROUGH,
             "paper": PAPER,
@@ -105,7 +98,6 @@ METHODS: dict[str, Method] = {
         "train afresh in second-order steps",
         (frr.TrainSecondOrder,),
         resumable=True,
-        afresh=True,
     ),
     "sga": Method(
         sga.ascend,
@@ -167,8 +159,6 @@ class Forgetting:
     curves: Curves = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     """What a person should know of how it went."""
-    guard: Guard | None = None
-    """What every later round must be held to, for this request and those before it."""
     exact: bool = False
     """Whether the model never saw the target, nor what was served before, by the way it was made: Retrain says so."""
 
@@ -275,14 +265,13 @@ def forget(
     served: Sequence[ErasureRequest] = (),
     checkpoints: CheckpointStore | None = None,
     history: History | None = None,
-    guard: Guard | None = None,
     **overrides: Any,
 ) -> Forgetting:
     """Make the global model `state` forget the target of `requests`.
 
     `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away;
-    `history` is what was kept of training, for the methods that need it; `guard` is what the earlier requests left.
-    Everything is checked before any work, and `state` itself is never changed."""
+    `history` is what was kept of training, for the methods that need it. Everything is checked before any work, and
+    `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
     federation.check(asked)
@@ -294,10 +283,7 @@ def forget(
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
     check_history(method, history)
-    if guard is not None:
-        guard.check(state)
     meter = Meter(federation, withdrawals(asked, schedule))
-    meter.guard = None if METHODS[method].afresh else guard
     extra: dict[str, Any] = {}
     if checkpoints is not None and METHODS[method].resumable:
         extra["checkpoints"] = Checkpoints(checkpoints, meter)
@@ -313,7 +299,4 @@ def forget(
         raise DivergedError(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
-    holding = None if meter.guard is None else meter.guard.including(forgotten)
-    return Forgetting(
-        forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), holding, meter.exact
-    )
+    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), meter.exact)

@@ -33,7 +33,6 @@ from fedforget.audit.examine import (
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Progress, silent
 from fedforget.federation.seam import Federation
 from fedforget.params import State, digest
@@ -44,7 +43,6 @@ from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
 from fedforget.runs.oracle_cache import FolderOracleCache
 from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
-from fedforget.runs.store import guard_file
 
 
 def audit_run(
@@ -83,20 +81,19 @@ def audit_run(
         _, chosen = _chosen(run, asked)
     chosen = {place: result for place, result in chosen.items() if result.before == trunk}
     models = {BEFORE: run.load_trunk(trunk)}
-    guards = {BEFORE: run.load_guard(trunk)}
     for place, result in chosen.items():
         if result.diverged is None:
-            models[result.name], guards[result.name] = result.load_model(place), result.load_guard(place)
+            models[result.name] = result.load_model(place)
     asking, planted = {request.client for request in asked}, run.config.backdoor
     backdoor = planted if planted is not None and planted.request.client in asking else None
     rows = audit_models(
         federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
-        served=trunk.served, backdoor=backdoor, guards=guards,
+        served=trunk.served, backdoor=backdoor,
     )  # fmt: skip
     if chosen_level is not None:
         case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
-        judged = _judge_all(run, case, count, dataset, models, guards, chosen, progress)
+        judged = _judge_all(run, case, count, dataset, models, chosen, progress)
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
     samples = sum(size.target for size in federation.check(asked).values())
     audit = Audit(asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json())
@@ -128,7 +125,6 @@ def _judge_all(
     count: int,
     dataset: Dataset,
     models: Mapping[str, State],
-    guards: Mapping[str, Guard | None],
     results: Mapping[Path, Result],
     progress: Progress,
 ) -> dict[str, dict[str, Any]]:
@@ -146,7 +142,7 @@ def _judge_all(
     names = [name for name in models if name != "retrain:default" or not count]
     for number, name in enumerate(names):
         progress("examining", number, len(names))
-        examined[name] = examine(case, models[name], oracles, guards[name])
+        examined[name] = examine(case, models[name], oracles)
     progress("examining", len(names), len(names))
     found: dict[str, dict[str, Any]] = {name: {} for name in examined}
     if count:
@@ -180,11 +176,9 @@ def _judge_all(
                     "file": MODEL,
                     "sha256": result.sha256,
                     "digest": digest(models[name]),
-                    **_guard_of(result.guard),
                     **({"exact": True} if exact else {}),
                 },
-                "before": {"digest": digest(models[BEFORE]), "sha256": result.before.sha256}
-                | _guard_of(result.before.guard),
+                "before": {"digest": digest(models[BEFORE]), "sha256": result.before.sha256},
                 "oracles": [digest(state) for state in oracles],
             },
             readings=evidence,
@@ -199,10 +193,6 @@ def _judge_all(
         )
         found[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
     return found
-
-
-def _guard_of(sha256: str | None) -> dict[str, Any]:
-    return {} if sha256 is None else {"guard": {"file": guard_file(sha256), "sha256": sha256}}
 
 
 def _evidence_name(case: Case) -> str:

@@ -10,7 +10,6 @@ from fedforget.audit.feature_sensitivity import about_features, measure_sensitiv
 from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
-from fedforget.federation.guard import Guard
 from fedforget.federation.observed import Progress
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
@@ -30,12 +29,11 @@ def audit_models(
     *,
     served: Sequence[ErasureRequest] = (),
     backdoor: Backdoor | None = None,
-    guards: Mapping[str, Guard | None] | None = None,
 ) -> list[Figures]:
     """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
-    suppressed comes back there; under the model's guard, where `guards` has one."""
+    suppressed comes back there."""
     oracle = models.get("retrain:default")
     order = {"retrain": 0, "fedaf": 1}
     ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset != "recommended"))
@@ -47,7 +45,7 @@ def audit_models(
             continue
         now, later = measure_now_and_later(
             federation, state, requests, dataset.test, schedule,
-            served=served, backdoor=backdoor, guard=(guards or {}).get(row.name),
+            served=served, backdoor=backdoor,
         )  # fmt: skip
         found: dict[str, Any] = {}
         if about_features(requests):

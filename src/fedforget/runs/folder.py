@@ -25,34 +25,30 @@ from torch import Tensor
 
 from fedforget.data.files import held_lock, write_json, write_text, writing
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig
-from fedforget.runs.store import FolderHistory, load_guard, load_model, save_guard, save_model, unseal, write_sealed
+from fedforget.runs.store import FolderHistory, load_model, save_model, unseal, write_sealed
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Trunk:
-    """One of a run's own global models: its file in the folder, that file's checksum, what it has forgotten, and the
-    checksum of the guard (in a file named by it) that its next rounds are held to."""
+    """One of a run's own global models: its file in the folder, that file's checksum, and what it has forgotten."""
 
     model: str
     sha256: str
     served: tuple[ErasureRequest, ...] = ()
-    guard: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        held = {} if self.guard is None else {"guard": self.guard}
-        served = [request.to_json() for request in self.served]
-        return {"model": self.model, "sha256": self.sha256, "served": served, **held}
+        return {"model": self.model, "sha256": self.sha256, "served": [request.to_json() for request in self.served]}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Trunk:
+        """Early trunks may name a `guard`, which is ignored."""
         served = tuple(ErasureRequest.from_json(v) for v in values["served"])
-        return cls(values["model"], values["sha256"], served, values.get("guard"))
+        return cls(values["model"], values["sha256"], served)
 
 
 class Run:
@@ -122,18 +118,15 @@ class Run:
         """Requests that the run's own model has forgotten."""
         return self.trunk.served
 
-    def save_round(
-        self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest], guard: str | None = None
-    ) -> None:
+    def save_round(self, round: int, state: Mapping[str, Tensor], served: Sequence[ErasureRequest]) -> None:
         """The model after `round` rounds; state.json is renamed into place last, so it never names a missing file.
 
-        A request served between two rounds makes another model of the same round, so it gets another file. `guard`: the
-        checksum of the one in force (`keep_guard`)."""
+        A request served between two rounds makes another model of the same round, so it gets another file."""
         name = f"checkpoints/round-{round:03d}{f'-served-{len(served)}' if served else ''}.safetensors"
         with writing():
             (self.folder / "checkpoints").mkdir(exist_ok=True)
         checksum = save_model(self.folder / name, state)
-        trunk = Trunk(name, checksum, tuple(served), guard)
+        trunk = Trunk(name, checksum, tuple(served))
         write_sealed(self.folder / "state.json", {"round": round, **trunk.to_json()})
 
     @property
@@ -144,14 +137,6 @@ class Run:
     def load_trunk(self, trunk: Trunk) -> State:
         """The global model of now or of earlier."""
         return load_model(self.folder / trunk.model, trunk.sha256)
-
-    def keep_guard(self, guard: Guard | None) -> str | None:
-        """Write down what later rounds are held to; its checksum."""
-        return save_guard(self.folder / "checkpoints", guard)
-
-    def load_guard(self, trunk: Trunk) -> Guard | None:
-        """What the rounds after that model are held to."""
-        return load_guard(self.folder / "checkpoints", trunk.guard)
 
     def load_model(self) -> State:
         """The newest global model."""

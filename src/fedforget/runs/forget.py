@@ -23,7 +23,7 @@ from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.record import MODEL, RESULT, Result
-from fedforget.runs.store import FolderCheckpoints, make_folder, save_guard, save_model
+from fedforget.runs.store import FolderCheckpoints, make_folder, save_model
 
 
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
@@ -35,7 +35,7 @@ def serve_queue(run: Run, federation: Federation, state: State) -> State:
             try:
                 result = forget(
                     federation, state, fresh, run.config.schedule, method, preset,
-                    served=run.served, history=run.history, guard=run.load_guard(run.trunk), **overrides,
+                    served=run.served, history=run.history, **overrides,
                 )  # fmt: skip
             except FedForgetError as error:
                 # The request fails, not the run: it leaves the queue, and training can go on without it.
@@ -45,7 +45,7 @@ def serve_queue(run: Run, federation: Federation, state: State) -> State:
                 raise
             state = result.state
             _record(run, result, run.trunk)
-            run.save_round(run.rounds_done, state, (*run.served, *fresh), run.keep_guard(result.guard))
+            run.save_round(run.rounds_done, state, (*run.served, *fresh))
         path.unlink()
     return state
 
@@ -131,7 +131,7 @@ def _adopt(run: Run, branch: Path) -> None:
     if result.before != run.trunk:
         raise InputError(f"{run.folder} has another model by now than the one {branch} began from; forget again.")
     served = (*run.served, *result.requests)
-    run.save_round(run.rounds_done, result.load_model(branch), served, run.keep_guard(result.load_guard(branch)))
+    run.save_round(run.rounds_done, result.load_model(branch), served)
 
 
 def branch_off(
@@ -152,7 +152,7 @@ def branch_off(
     try:
         result = forget(
             watched, run.load_trunk(trunk), requests, schedule, method, preset,
-            served=trunk.served, checkpoints=store, history=run.history, guard=run.load_guard(trunk), **overrides,
+            served=trunk.served, checkpoints=store, history=run.history, **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
@@ -167,11 +167,10 @@ def _record(run: Run, made: Forgetting, before: Trunk) -> None:
     result."""
     folder = branch_folder(run, made.requests, made.method, made.preset)
     make_folder(folder)
-    for old in (folder / RESULT, *folder.glob("guard-*.safetensors")):
-        old.unlink(missing_ok=True)
+    (folder / RESULT).unlink(missing_ok=True)
     Result(
         made.method, made.preset, made.requests, before, save_model(folder / MODEL, made.state),
-        save_guard(folder, made.guard), made.exact, vars(made.settings), made.cost, made.curves, made.notes,
+        made.exact, vars(made.settings), made.cost, made.curves, made.notes,
     ).write(folder)  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
     job.json       sealed: the requests, what was served before, the model to begin from, method, settings, audit level
     run.json state.json    as in any run folder; the run's own model is the ledger's version, where it lies
-    checkpoints/   the version's guard, if it has one
     forgotten/ audit.json report.html      as `forget_run` and `audit_run` leave them
     oracles/       kept for the next job of the federation
     outcome.json   sealed, written last: what forgot, and what was found
@@ -27,7 +26,7 @@ from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import VERSION, Trunk
 from fedforget.runs.record import MODEL, Figures, Result
-from fedforget.runs.store import guard_file, read_sealed, write_sealed
+from fedforget.runs.store import read_sealed, write_sealed
 
 
 class NotWanted(BaseException):
@@ -52,18 +51,13 @@ class Job:
     level: str = "quick"
     history: str | None = None
     """Where the clients' models of training are kept, if they are."""
-    guard: str | None = None
-    """The file of the version's guard, if it has one."""
-    guard_sha256: str | None = None
     exact: bool = False
     """Whether the version never saw what was served before, by the way it was made."""
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: [request.to_json() for request in getattr(self, name)] for name in ("requests", "served")}
         values = {**vars(self), **lists, "config": self.config.to_json()}
-        if self.guard is None:  # as it was before there were guards: what was begun then is the same job
-            del values["guard"], values["guard_sha256"]
-        if not self.exact:  # so too
+        if not self.exact:  # as it was before there was `exact`: what was begun then is the same job
             del values["exact"]
         return values
 
@@ -99,11 +93,8 @@ def prepare(folder: Path, job: Job) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             if job.history is not None:
                 (folder / "history").symlink_to(job.history)
-            if job.guard is not None and job.guard_sha256 is not None:
-                (folder / "checkpoints").mkdir()
-                (folder / "checkpoints" / guard_file(job.guard_sha256)).symlink_to(job.guard)
         write_sealed(folder / "run.json", {"version": VERSION, "config": job.config.to_json()})
-        trunk = Trunk(job.model, job.sha256, job.served, job.guard_sha256)
+        trunk = Trunk(job.model, job.sha256, job.served)
         write_sealed(folder / "state.json", {"round": job.config.schedule.rounds, **trunk.to_json()})
         write_sealed(folder / "job.json", job.to_json())
 
@@ -135,11 +126,6 @@ class Outcome:
     def model(self) -> str:
         """Its file, named from the job's folder."""
         return f"{self.folder}/{MODEL}"
-
-    @property
-    def guard(self) -> str | None:
-        """So too the file of what later rounds of the model are held to, if they are."""
-        return None if self.result.guard is None else f"{self.folder}/{guard_file(self.result.guard)}"
 
     @property
     def evidence(self) -> str:

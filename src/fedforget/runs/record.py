@@ -1,6 +1,6 @@
 """What came of forgetting and what an audit found: the only shapes an outcome has, and their JSON.
 
-forgotten/METHOD-PRESET-ID/result.json    a `Result`, sealed, beside model.safetensors and guard-*.safetensors
+forgotten/METHOD-PRESET-ID/result.json    a `Result`, sealed, beside model.safetensors
 audit.json                                an `Audit`, of the newest audit"""
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.data.files import write_json
 from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
-from fedforget.federation.guard import Guard
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Trunk
-from fedforget.runs.store import load_guard, load_model, read_sealed, write_sealed
+from fedforget.runs.store import load_model, read_sealed, write_sealed
 
 RESULT, MODEL, AUDIT, REPORT = "result.json", "model.safetensors", "audit.json", "report.html"
 BEFORE = "before"
@@ -37,8 +36,6 @@ class Result:
     """The model that it began from."""
     sha256: str = ""
     """Of the new model's file."""
-    guard: str | None = None
-    """The SHA-256 of what later rounds of the model are held to, if they are."""
     exact: bool = False
     """Whether the model never saw the target, nor what was served before, by the way it was made."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -74,7 +71,6 @@ class Result:
             **asked,
             "target": self.target,
             "sha256": self.sha256,
-            "guard": self.guard,
             "exact": self.exact,
             "settings": dict(self.settings),
             "cost": self.cost.to_json(),
@@ -84,13 +80,13 @@ class Result:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Result:
-        """Results from before there were guards say nothing of one, nor of `exact`."""
+        """Early results do not say whether they are `exact`; some name a `guard`, which is ignored."""
         requests = tuple(ErasureRequest.from_json(asked) for asked in values["requests"])
         asked = (values["method"], values["preset"], requests, Trunk.from_json(values["before"]))
         if "diverged" in values:
             return cls(*asked, diverged=values["diverged"])
         return cls(
-            *asked, values["sha256"], values.get("guard"), bool(values.get("exact", False)), values["settings"],
+            *asked, values["sha256"], bool(values.get("exact", False)), values["settings"],
             Cost.from_json(values["cost"]), values["curves"], tuple(values.get("notes", ())),
         )  # fmt: skip
 
@@ -107,9 +103,6 @@ class Result:
 
     def load_model(self, folder: Path) -> State:
         return load_model(folder / MODEL, self.sha256)
-
-    def load_guard(self, folder: Path) -> Guard | None:
-        return load_guard(folder, self.guard)
 
 
 FOUND = ("model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence")

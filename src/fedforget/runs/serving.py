@@ -16,7 +16,7 @@ from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, branch_off
 from fedforget.runs.job import Job, Outcome, each_once
 from fedforget.runs.record import BEFORE, MODEL, Result
-from fedforget.runs.store import make_folder, save_guard
+from fedforget.runs.store import make_folder
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""
@@ -109,7 +109,6 @@ def _whole_result(folder: Path, trunk: Trunk) -> Result | None:
     try:
         result = Result.read(folder)
         result.load_model(folder)
-        result.load_guard(folder)
     except (InputError, ValueError, OSError):
         return None
     return result if result.before == trunk else None
@@ -128,15 +127,15 @@ def _also_about(
     trunk = run.trunk
     if result is None:
         result = Result(*NOTHING, audited, trunk, trunk.sha256, exact=exact)
-        source, guard = run.folder / trunk.model, run.load_guard(trunk)
+        source = run.folder / trunk.model
     else:
         branch = branch_folder(run, result.requests, result.method, result.preset)
-        source, guard = branch / MODEL, result.load_guard(branch)
+        source = branch / MODEL
     folder = branch_folder(run, audited, result.method, result.preset)
     make_folder(folder)
     write_bytes(folder / MODEL, source.read_bytes())
     result = replace(
-        result, requests=audited, before=replace(trunk, served=tuple(served)), guard=save_guard(folder, guard),
+        result, requests=audited, before=replace(trunk, served=tuple(served)),
         notes=tuple(dict.fromkeys((*result.notes, *notes))),
     )  # fmt: skip
     result.write(folder)

@@ -1,4 +1,4 @@
-"""What a run keeps on the disk: models and guards by their checksums, JSON with its own checksum in it, the clients'
+"""What a run keeps on the disk: models by their checksums, JSON with its own checksum in it, the clients'
 models of training, and the newest round of what is unfinished."""
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fedforget.data.files import write_bytes, write_json, writing
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.params import State
 
 
@@ -50,25 +49,6 @@ def load_model(path: Path, sha256: str) -> State:
         return load(data)
     except (SafetensorError, KeyError):
         raise InputError(f"{path} is no model file (safetensors); restore it from a backup or train again.") from None
-
-
-def save_guard(folder: Path, guard: Guard | None) -> str | None:
-    """Write a guard, if there is one, into a file that is named by its SHA-256; the SHA-256."""
-    if guard is None:
-        return None
-    data = model_bytes(guard.to_state())
-    checksum = hashlib.sha256(data).hexdigest()
-    write_bytes(folder / guard_file(checksum), data)
-    return checksum
-
-
-def load_guard(folder: Path, sha256: str | None) -> Guard | None:
-    """The guard that a model has in this folder, if it has one."""
-    return None if sha256 is None else Guard.from_state(load_model(folder / guard_file(sha256), sha256))
-
-
-def guard_file(sha256: str) -> str:
-    return f"guard-{sha256[:16]}.safetensors"
 
 
 def write_sealed(path: Path, values: Mapping[str, Any]) -> None:

@@ -46,15 +46,12 @@ def train_run(
         state = run.load_model()
         total = schedule.rounds * len(federation.clients)
         watched = Watched(federation, "training", total, progress, done=run.rounds_done * len(federation.clients))
-        held, guard = None, None
         for round in range(run.rounds_done, schedule.rounds):
             state = serve_queue(run, federation, state)
             served = run.served
-            if run.trunk.guard != held:
-                held, guard = run.trunk.guard, run.load_guard(run.trunk)
-            state = run_round(watched, state, schedule.train_task(round, served), run.history, guard)
+            state = run_round(watched, state, schedule.train_task(round, served), run.history)
             run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
-            run.save_round(round + 1, state, served, held)
+            run.save_round(round + 1, state, served)
     serve_late(run, federation, progress)
     return run
 

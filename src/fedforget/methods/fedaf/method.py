@@ -9,7 +9,6 @@ What the paper has not lies in `extensions/`, and each is called in one line:
     `planned`             a sketch that fits into memory
     `everybodys_sketch`   for a client that keeps no data of its own to sketch
     `reminded_teacher`    memories from theta* after amnesia and a reminder
-    `hold`                a guard, so that later rounds do not lead back
     `recover`             one round over a small share of everybody's retained data
     `rebuild`             break the weights where the memory sits, then a few ordinary rounds
 
@@ -30,7 +29,6 @@ from fedforget.federation.rounds import Schedule, drawn, participants
 from fedforget.federation.tasks import CountSamples, Reply
 from fedforget.methods.features import forget_features
 from fedforget.methods.fedaf.extensions.federation_sketch import check_masks, everybodys_sketch
-from fedforget.methods.fedaf.extensions.holding import hold
 from fedforget.methods.fedaf.extensions.planning import planned
 from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from fedforget.methods.fedaf.extensions.recovery import recover, reminded_teacher
@@ -40,7 +38,6 @@ from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
 Curves = dict[str, list[float]]
-NO_GUARD = "Later rounds are not held to what was forgotten of a feature: its samples stay, blanked."
 
 
 def check_requests(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
@@ -73,7 +70,6 @@ def forget_with_fedaf(
             samples=None if plan.sketch_samples is None else int(plan.sketch_samples),
             min_samples=plan.recovery_min_samples,
         )  # fmt: skip
-        federation.notes += [NO_GUARD] if plan.held else []
     return current, curves
 
 
@@ -104,7 +100,6 @@ def forget_samples(
             current = aggregate(federation, current, reply, settings, schedule, exclude)
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
-    hold(federation, state, current, settings)
     current = recover(federation, state, current, settings, schedule, exclude)
     return rebuild(federation, current, settings, schedule, exclude), curves
 

@@ -1,4 +1,4 @@
-"""FedAF's settings: 22 of our own way, and in a class of their own what the paper leaves to its reader."""
+"""FedAF's settings: 21 of our own way, and in a class of their own what the paper leaves to its reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BY_SIZE: dict[tuple[str, str], tuple[Any, Any]] = {
     ("reminder_guard", "auto"): (False, True),
 }
 """What a setting's word means for a small and for a large network (docs/decisions/network-size.md, quick.md)."""
-LEFT: dict[str, object] = {"target_data": "samples", "sketch_ahead": False}
+LEFT: dict[str, object] = {"target_data": "samples", "sketch_ahead": False, "held": 0.0}
 """Settings that there once were, with the one value that they have left: stored settings may still name them."""
 
 
@@ -84,9 +84,6 @@ class FedAFSettings:
     all."""
     rebuilding: float = 0.0
     """How long the weights are rebuilt, as a part of the training they once took."""
-    held: float = 0.0
-    """The part of the weights, those that the forgetting moved most, that later rounds may not move back: see
-    `federation/guard.py`. 0: none."""
 
     def for_network(self, weights: int) -> Self:
         """The same settings with a number wherever a word stands, for a network of so many trainable weights."""
@@ -127,7 +124,7 @@ class FedAFSettings:
             raise InputError(_MASKS_NEED)
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
-        for name in ("shrink", "rebuilding", "held"):
+        for name in ("shrink", "rebuilding"):
             if getattr(self, name) > 1:
                 raise InputError(f"FedAF setting '{name}' is {getattr(self, name)}, but it must be at most 1.")
         if self.shrink < 1 and not self.rebuilding:
@@ -240,8 +237,6 @@ QUICK = replace(
     recovery_lr="short", recovery_batch_size=32, recovery_min_samples=150,
 )  # fmt: skip
 """The same with fewer gradient evaluations: docs/decisions/quick.md."""
-GUARDED = replace(RECOMMENDED, held=0.1)
-"""The same, and later rounds are held to what was forgotten: docs/decisions/guard.md."""
 LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
 """Weights broken and rebuilt, so that later rounds bring less back: docs/decisions/lasting.md."""
 THOROUGH = replace(LASTING, rebuilding=0.08)
@@ -254,11 +249,6 @@ EFFORTS: dict[str, tuple[str, str]] = {
     "quick": (
         "quick",
         "the same as recommended for less, of a backdoor a little less exactly; honest data may stay known here, too",
-    ),
-    "guarded": (
-        "guarded",
-        "the server holds later training rounds, so that little of a backdoor comes back; honest data may stay known, "
-        "or its whole class be lost for longer",
     ),
     "lasting": (
         "lasting",

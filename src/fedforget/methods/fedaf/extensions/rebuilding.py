@@ -45,10 +45,8 @@ def rebuild(
         else tensor
         for name, tensor in forgotten.items()
     }
-    if federation.guard is not None:
-        federation.guard = federation.guard.moved_to(current)
     with federation.stage("rebuilding"):
         return train_part(
             federation, current, schedule, settings.rebuilding, exclude, "rebuilding",
-            min_samples=settings.recovery_min_samples, guard=federation.guard,
+            min_samples=settings.recovery_min_samples,
         )  # fmt: skip

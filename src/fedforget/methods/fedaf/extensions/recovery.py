@@ -57,8 +57,6 @@ def recover(
             current = _short_round(federation, current, task, settings)
             if settings.recovery_guard:
                 current = without_return(original, forgotten, current, trainable(federation.model))
-            if federation.guard is not None:
-                current = federation.guard.hold(current)
     return current
 
 
