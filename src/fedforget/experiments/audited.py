@@ -21,7 +21,6 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, entry, notes_of
 from fedforget.experiments.tables import DASH, Entry, Table
-from fedforget.federation.guard import Guard
 from fedforget.params import State
 
 LEVELS: tuple[Level, ...] = ("quick", "alone")
@@ -41,14 +40,11 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        if spec.method != RETRAIN:
-            state, guard, cost = model_of(spec, scenario)
-        else:
-            state, guard, cost = oracles_of(scenario)[-1], None, {}
+        state, cost = (oracles_of(scenario)[-1], {}) if spec.method == RETRAIN else model_of(spec, scenario)
         measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}
-    words = {level: judged(scenario, level, state, guard) for level in LEVELS}
+    words = {level: judged(scenario, level, state) for level in LEVELS}
     return figures | measured | cost | {"verdict": words["quick"], "alone": words["alone"]}
 
 
@@ -62,7 +58,7 @@ def oracles_of(scenario: Scenario) -> list[State]:
     return scenario.kept["oracles"]
 
 
-def judged(scenario: Scenario, level: Level, state: State, guard: Guard | None = None) -> dict[str, Any]:
+def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
     """The verdict on a model; what is read from the oracles and from the model before is read once."""
     case = Case(scenario.federation, scenario.requests, scenario.schedule, level)
     references = oracles_of(scenario)[:-1] if ORACLES[level] else []
@@ -71,7 +67,7 @@ def judged(scenario: Scenario, level: Level, state: State, guard: Guard | None =
         examined = examine_oracles(case, references, lambda *_: None)
         scenario.kept[place] = (examined, examine(case, scenario.before, references))
     others, before = scenario.kept[place]
-    subject: Examination = before if state is scenario.before else examine(case, state, references, guard)
+    subject: Examination = before if state is scenario.before else examine(case, state, references)
     return judge(level, subject, before, others)[1].to_json()
 
 

@@ -27,7 +27,6 @@ from fedforget.experiments.summaries import (
     paired_with_retrain,
 )
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
@@ -51,21 +50,21 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        state, guard, cost = model_of(spec, scenario)
+        state, cost = model_of(spec, scenario)
         measured = scenario.measure(state)
         rounds = (0, *(QUICK_ROUNDS if scenario.options.quick else ROUNDS))
-        return figures | measured | cost | {"later": curve(scenario, state, measured, rounds, guard)}
+        return figures | measured | cost | {"later": curve(scenario, state, measured, rounds)}
     except FedForgetError as error:
         return figures | {"note": str(error)}
 
 
 def curve(
-    scenario: Scenario, before: State, now: Mapping[str, Any], rounds: Sequence[int], guard: Guard | None = None
+    scenario: Scenario, before: State, now: Mapping[str, Any], rounds: Sequence[int]
 ) -> dict[str, dict[str, float | None]]:
     """The figures after each of `rounds`, by their number as a word (they go through JSON). `now`: what was measured
-    before any of them; `guard`: what they are held to."""
+    before any of them."""
     schedule, found = scenario.schedule, {}
-    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds), guard):
+    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
         if done in rounds:
             measured = scenario.measure(state) if done else now
             attacked = attack_membership(

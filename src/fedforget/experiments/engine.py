@@ -18,7 +18,6 @@ from fedforget.experiments.cells import Cell, CellFile, alone, provenance
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
-from fedforget.federation.guard import Guard
 from fedforget.methods import METHODS, method_settings
 from fedforget.methods.fedaf.settings import LEFT, FedAFSettings, PaperSettings
 from fedforget.params import State
@@ -90,13 +89,12 @@ def target_specs(options: Options, targets: Sequence[str]) -> list[CellSpec]:
     return found
 
 
-def model_of(spec: CellSpec, scenario: Scenario) -> tuple[State, Guard | None, dict[str, Any]]:
-    """(the model of a cell, what later rounds are held to, what it cost with its notes): the untouched model costs
-    nothing."""
+def model_of(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any]]:
+    """(the model of a cell, what it cost with its notes): the untouched model costs nothing."""
     if spec.method == UNTOUCHED[0]:
-        return scenario.before, None, {"notes": []}
+        return scenario.before, {"notes": []}
     result = scenario.forget(spec.method, spec.preset, spec.overrides)
-    return result.state, result.guard, result.cost.to_json() | {"notes": list(result.notes)}
+    return result.state, result.cost.to_json() | {"notes": list(result.notes)}
 
 
 def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -104,7 +102,7 @@ def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before()
     figures |= {"overrides": scenario.overrides(spec.method, spec.preset, spec.overrides)}
     try:
-        state, _, cost = model_of(spec, scenario)
+        state, cost = model_of(spec, scenario)
         return figures | scenario.measure(state) | cost
     except FedForgetError as error:
         return figures | {"note": str(error)}

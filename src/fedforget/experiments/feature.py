@@ -59,7 +59,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     try:
         again = (spec.method, spec.preset) == AGAIN
         served = replace(spec, method=RETRAIN, overrides={"oracle": 1}) if again else spec
-        state, _, cost = model_of(served, scenario)
+        state, cost = model_of(served, scenario)
         heard = {
             name: measure_sensitivity(
                 scenario.federation, model, scenario.requests, seed=scenario.spec.seed, threads=scenario.options.threads

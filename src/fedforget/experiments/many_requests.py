@@ -19,7 +19,6 @@ from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, notes_of, paired_with_retrain, where
 from fedforget.experiments.tables import Entry, Table
-from fedforget.federation.guard import Guard
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
@@ -50,10 +49,10 @@ def _ways_of(method: str, preset: str) -> tuple[str, ...]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
-        state, guard, cost, steps = _served(spec, scenario)
+        state, cost, steps = _served(spec, scenario)
         figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
         schedule, exclude = scenario.schedule, scenario.requests
-        for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER, guard):
+        for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER):
             if done == 0:
                 figures |= bd_acc_by_request(scenario, state)
             if done == FURTHER:
@@ -64,28 +63,26 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     return figures
 
 
-def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, Guard | None, dict[str, Any], list[float | None]]:
-    """(the model without all the targets, what later rounds are held to, what that cost together, Test Acc after each
-    step)."""
+def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], list[float | None]]:
+    """(the model without all the targets, what that cost together, Test Acc after each step)."""
     if spec.setting == AT_ONCE:
         result = scenario.forget(spec.method, spec.preset, spec.overrides)
-        return result.state, result.guard, result.cost.to_json(), []
-    guard: Guard | None = None
+        return result.state, result.cost.to_json(), []
     state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
     for number, request in enumerate(scenario.requests):
         quick = spec.setting == LAST and number + 1 < len(scenario.requests)
         result = scenario.forget(
             spec.method, "recommended" if quick else spec.preset, spec.overrides,
-            state=state, requests=[request], served=scenario.requests[:number], guard=guard,
+            state=state, requests=[request], served=scenario.requests[:number],
         )  # fmt: skip
-        state, guard, cost = result.state, result.guard, result.cost.to_json()
+        state, cost = result.state, result.cost.to_json()
         total = {name: total[name] + cost[name] for name in total}
         test = measure(
             scenario.federation, state, [request], scenario.dataset.test,
             seed=scenario.spec.seed, threads=scenario.options.threads,
         )  # fmt: skip
         steps.append(test.test_acc)
-    return state, guard, total, steps
+    return state, total, steps
 
 
 def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[str, dict[str, float | None]]:

@@ -27,7 +27,6 @@ from fedforget.errors import DivergedError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
-from fedforget.federation.guard import Guard
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import drawn, train
@@ -227,7 +226,6 @@ class Scenario:
         state: Mapping[str, Tensor] | None = None,
         requests: Sequence[ErasureRequest] | None = None,
         served: Sequence[ErasureRequest] = (),
-        guard: Guard | None = None,
     ) -> Forgetting:
         """Serve `requests` (default: all of the scenario's) on `state` (default: the model before unlearning). Clients
         keep nothing from the cell before but what the audit keeps there: a sketch that is found ready would make this
@@ -240,7 +238,7 @@ class Scenario:
         asked, own = self.requests if requests is None else tuple(requests), self.overrides(method, preset, overrides)
         return forget(
             self.federation, before, asked, self.schedule, method, preset,
-            served=served, history=self.history, guard=guard, **own,
+            served=served, history=self.history, **own,
         )  # fmt: skip
 
     def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:

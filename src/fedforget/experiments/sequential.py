@@ -61,8 +61,6 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
 def serve_step(spec: CellSpec, scenario: Scenario, step: int) -> Forgetting:
     """Serve request number `step` on the model after the steps before it."""
     before = scenario.before if step == 1 else model_after(spec, scenario, step - 1)
-    if getattr(method_settings(spec.method, spec.preset)[1], "held", 0.0):
-        raise FedForgetError("Steps of this experiment keep no guard; `requests` does.")
     return scenario.forget(
         spec.method, spec.preset,
         state=before, requests=scenario.requests[step - 1 : step], served=scenario.requests[: step - 1],
