@@ -14,10 +14,11 @@ from PIL import Image
 
 from fedforget.errors import InputError
 from fedforget.experiments import EXPERIMENTS, engine
+from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import FIGURES, Experiment, reproduce
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.pages import write_pages
-from fedforget.experiments.ulira import WORLDS
+from fedforget.experiments.ulira import MEMORISED
 from fedforget.methods import METHODS, Method
 from fedforget.methods.retrain import RetrainSettings
 from fedforget.params import copy_state
@@ -43,8 +44,8 @@ CELLS = {
 @pytest.fixture(autouse=True)
 def two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """`ulira` has a federation of its own, which the small configuration does not reach."""
-    world = WORLDS["digits"]
-    monkeypatch.setitem(WORLDS, "digits", replace(world, schedule=replace(world.schedule, rounds=2)))
+    world = CONFIGURATIONS["digits"][MEMORISED]
+    monkeypatch.setitem(CONFIGURATIONS["digits"], MEMORISED, replace(world, rounds=2))
 
 
 @pytest.fixture(params=list(EXPERIMENTS))

@@ -10,23 +10,22 @@ import torch
 
 from fedforget.audit.distributions import klom
 from fedforget.errors import InputError
-from fedforget.experiments import EXPERIMENTS, ulira
+from fedforget.experiments import EXPERIMENTS, engine
+from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Row, reproduce
 from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.pages import write_pages
-from fedforget.experiments.scenario import Bench
-from fedforget.experiments.ulira import WORLDS, World, compare, federation_of, remarks, subjects, tables
-from fedforget.federation.rounds import Schedule
+from fedforget.experiments.scenario import Bench, Scenario
+from fedforget.experiments.ulira import MEMORISED, compare, remarks, subjects, tables
 
 ULIRA = EXPERIMENTS["ulira"]
 
 
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch) -> World:
+def world(monkeypatch: pytest.MonkeyPatch) -> None:
     """300 digits, of which 37 are R."""
-    small = World(300, Schedule(rounds=10, lr=0.05, batch_size=16))
-    monkeypatch.setitem(WORLDS, "digits", small)
-    return small
+    small = replace(CONFIGURATIONS["digits"][MEMORISED], rounds=10, quick_samples=(300, 60))
+    monkeypatch.setitem(CONFIGURATIONS["digits"], MEMORISED, small)
 
 
 def made(method: str, mean: float, seed: int, *, unseen: float = 0.0, models: int = 6, n: int = 40) -> list[Row]:
@@ -83,14 +82,14 @@ def test_what_it_cannot_do_is_refused_before_any_work(options: Options, changed:
     assert not options.out.exists()
 
 
-def test_the_shadows_share_the_clients_and_the_target(options: Options, world: World):
+def test_the_shadows_share_the_clients_and_the_target(options: Options):
     bench = Bench(options)
     poisoned, clean = (
         [bench.scenario(spec.scenario) for spec in ULIRA.specs(replace(options, targets=(target,)))[::5][:2]]
         for target in ("samples", "clean-samples")
     )
     assert poisoned[0].spec.seed != poisoned[1].spec.seed
-    made = [federation_of(scenario, world, seed=0) for scenario in (*poisoned, *clean)]
+    made = [(scenario.federation, *scenario.requests) for scenario in (*poisoned, *clean)]
     for federation, request in made:
         assert request == made[0][1]
         assert torch.equal(federation.client(0).samples.ids, made[0][0].client(0).samples.ids)
@@ -99,22 +98,23 @@ def test_the_shadows_share_the_clients_and_the_target(options: Options, world: W
     assert len(labels[0].unique()) == 1, "one wrong label"
     assert torch.equal(labels[0], labels[1])
     assert len(labels[2].unique()) > 5, "clean"
-    assert federation_of(poisoned[0], world, seed=1)[1] != made[0][1]
+    assert bench.scenario(replace(poisoned[0].spec, data_seed=1)).requests[0] != made[0][1]
 
 
 @pytest.mark.real
 def test_untouched_models_are_told_apart_and_retrained_ones_are_not(options: Options, monkeypatch: pytest.MonkeyPatch):
     asked = []
 
-    def watched(*arguments: Any) -> Any:
-        found = federation_of(*arguments)
-        asked.append(found[1])
-        return found
+    class Watched(Bench):
+        def scenario(self, *arguments: Any, **more: Any) -> Scenario:
+            found = super().scenario(*arguments, **more)
+            asked.extend(found.requests)
+            return found
 
-    monkeypatch.setattr(ulira, "federation_of", watched)
+    monkeypatch.setattr(engine, "Bench", Watched)
     chosen = replace(options, trials=5, targets=("samples",), methods=parse_methods("fedaf,cdp"))
     rows = reproduce(ULIRA, chosen)
-    assert len(asked) == len(rows) == 25
+    assert (len(asked), len(rows)) == (5, 25)
     assert len(set(asked)) == 1, "one target for all shadows"
     by_name = {name: [row for row in rows if row["method"] == name] for name in ("before", "oracle", "retrain", "cdp")}
     every = [tuple(row["margins"]) for name in ("before", "oracle", "retrain") for row in by_name[name]]

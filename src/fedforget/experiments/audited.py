@@ -40,10 +40,7 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        if spec.method != RETRAIN:
-            state, cost = model_of(spec, scenario)
-        else:
-            state, cost = oracles_of(scenario)[-1], {}
+        state, cost = (oracles_of(scenario)[-1], {}) if spec.method == RETRAIN else model_of(spec, scenario)
         measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}

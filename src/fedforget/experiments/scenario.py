@@ -24,7 +24,7 @@ from fedforget.data.backdoor import Backdoor, Corner, Trigger
 from fedforget.data.files import write_bytes, writing
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
-from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.experiments.configurations import ASKING_CLIENT, network
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
 from fedforget.federation.history import MemoryHistory
@@ -33,7 +33,6 @@ from fedforget.federation.rounds import drawn, train
 from fedforget.federation.seam import thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.methods import Forgetting, forget
-from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
 from fedforget.requests import ErasureRequest, Feature, target_mask
 from fedforget.seeds import derive_generator
@@ -41,20 +40,25 @@ from fedforget.seeds import derive_generator
 
 @dataclass(frozen=True)
 class ScenarioSpec:
-    """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "client",
-    "mixed", see `mixed_requests`, or a `feature_target`), under which seed, and whether it is poisoned."""
+    """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "half",
+    "client", "mixed", see `mixed_requests`, or a `feature_target`), under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
     poisoned: bool = True
     target: str | None = None
+    configuration: str | None = None
+    """Where it is not the user's. The name does not tell it: a cell's `setting` or its experiment does."""
+    data_seed: int | None = None
+    """Decides who holds what, what is asked for and the wrong labels, where `seed` does not: one target for several
+    trainings."""
 
     @property
     def name(self) -> str:
         what = self.target or f"class{'-'.join(map(str, self.labels))}"
         return f"{'' if self.poisoned else 'clean-'}{what}/seed{self.seed}"
 
-    def requests(self, client: int, client_ids: Tensor) -> tuple[ErasureRequest, ...]:
+    def requests(self, client: int, client_ids: Tensor, seed: int) -> tuple[ErasureRequest, ...]:
         """What the client that holds these samples asks for: one request after another; a feature is what the first so
         many clients ask for."""
         if self.target is not None and self.target.startswith("feature"):
@@ -62,7 +66,7 @@ class ScenarioSpec:
             feature = [int(number) for number in numbers.split("-")]
             return tuple(ErasureRequest.of_feature(client, feature) for client in range(int(askers)))
         names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
-        return tuple(request_for(name, client, client_ids, self.seed) for name in names)
+        return tuple(request_for(name, client, client_ids, seed) for name in names)
 
 
 def feature_target(feature: Feature, askers: int) -> str:
@@ -75,13 +79,16 @@ def feature_target(feature: Feature, askers: int) -> str:
 
 
 def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> ErasureRequest:
-    """The request for "class3", for "samples500" (so many random samples of the client) or for "client"."""
+    """The request for "class3", for "samples500" (so many random samples of the client), for the first "half" of them,
+    or for "client"."""
     if target.startswith("class"):
         return ErasureRequest.of_class(client, int(target.removeprefix("class")))
     if target.startswith("samples"):
         count = int(target.removeprefix("samples"))
         order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "samples"))
         return ErasureRequest.of_samples(client, client_ids[order[:count]].tolist())
+    if target == "half":
+        return ErasureRequest.of_samples(client, client_ids[: len(client_ids) // 2].tolist())
     return ErasureRequest.of_client(client)
 
 
@@ -130,11 +137,19 @@ class Bench:
         dataset = load_dataset(options.dataset)
         some = self.configuration.quick_samples if options.quick else self.configuration.samples
         self.dataset = dataset if some is None else dataset.first(*some)
-        self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
+        first, count = len(self.dataset.train), self.configuration.held_out
+        self.held_out = dataset.train.select(torch.arange(first, first + count)) if count else None
+        self.model = network(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
         self.digest = self.dataset.digest()
+        self._others: dict[str, Bench] = {}
 
     def scenario(self, spec: ScenarioSpec, *, needs_history: bool = False) -> Scenario:
-        return Scenario(self, spec, needs_history)
+        name = spec.configuration or self.options.configuration
+        if name == self.options.configuration:
+            return Scenario(self, spec, needs_history)
+        if name not in self._others:
+            self._others[name] = Bench(replace(self.options, configuration=name))
+        return Scenario(self._others[name], spec, needs_history)
 
 
 class Scenario:
@@ -146,24 +161,30 @@ class Scenario:
         self.schedule = self.configuration.schedule(spec.seed, self.options.threads)
         classes = len(self.dataset.classes)
         scheme, clients = self.configuration.partition, self.configuration.clients
-        parts = partition(scheme, self.dataset.train.labels, clients, spec.seed)
+        data_seed = spec.seed if spec.data_seed is None else spec.data_seed
+        parts = partition(scheme, self.dataset.train.labels, clients, data_seed)
         self._parts = parts
         held = [self.dataset.train.ids[part] for part in parts]
         if spec.target == MIXED:
             self.requests, triggers = mixed_requests(
-                held, self.configuration.trigger, self.dataset.shape[-1], spec.seed
+                held, self.configuration.trigger, self.dataset.shape[-1], data_seed
             )
         else:
             asking = self._asking(parts)
-            self.requests = spec.requests(asking, held[asking])
+            self.requests = spec.requests(asking, held[asking], data_seed)
             triggers = (self.configuration.trigger,) * len(self.requests)
         self.backdoors = tuple(
-            Backdoor.draw(poisoned_part(request, held[request.client], spec.seed), trigger, classes, spec.seed)
+            Backdoor.draw(poisoned_part(request, held[request.client], data_seed), trigger, classes, data_seed)
             for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())
         )
-        self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
+        self.initial = state_of(network(self.configuration.model, self.dataset.shape, classes, spec.seed))
         self.federation = LocalFederation(
-            self.dataset, parts, bench.model, backdoors=self.backdoors, device=self.options.device
+            self.dataset,
+            parts,
+            bench.model,
+            backdoors=self.backdoors,
+            held_out=bench.held_out,
+            device=self.options.device,
         )
         self.federation.check(self.requests)
         self.history = MemoryHistory() if needs_history else None

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,56 +26,38 @@ import torch
 
 from fedforget.audit.attacks import FEWEST_MODELS, ULira, u_lira
 from fedforget.audit.distributions import Estimate, klom
-from fedforget.audit.measures import measure
 from fedforget.audit.oracles import oracle_schedule
 from fedforget.audit.scores import margin
-from fedforget.data.backdoor import Backdoor
-from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import FedForgetError, InputError
-from fedforget.experiments.configurations import ASKING_CLIENT
+from fedforget.experiments.configurations import ASKING_CLIENT, CONFIGURATIONS, find_configuration
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, counted, entry, grouped, notes_of, where
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.evaluation import predict
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.seam import thread_count
 from fedforget.methods import forget
-from fedforget.models import build_model
-from fedforget.params import State, state_of
-from fedforget.requests import ErasureRequest
+from fedforget.params import State
 
 BEFORE, ORACLE, RETRAIN = "before", "oracle", "retrain"
 KNOWN = tuple((name, "default") for name in (BEFORE, ORACLE, RETRAIN))
 TARGETS = POISONED, CLEAN = "samples", "clean-samples"
 SHADOWS, QUICK_SHADOWS = 16, 8
-CLIENTS = 4
-
-
-@dataclass(frozen=True)
-class World:
-    """So few samples, trained for so long, that the model knows them by heart."""
-
-    samples: int
-    schedule: Schedule
-
-
-WORLDS = {
-    "mnist": World(2000, Schedule(rounds=40, lr=0.01, batch_size=16)),
-    "digits": World(800, Schedule(rounds=30, lr=0.05, batch_size=16)),
-}
+MEMORISED = "memorised"
+"""The configuration: its clients and the target are the same for all shadows."""
 
 
 def specs(options: Options) -> list[CellSpec]:
     """A trial is a shadow; the known subjects come first in each."""
     targets = options.targets or TARGETS
     shadows = options.trials or (QUICK_SHADOWS if options.quick else SHADOWS)
-    if options.dataset not in WORLDS or options.configuration != "default":
-        known = " and ".join(WORLDS)
+    worlds = [name for name, versions in CONFIGURATIONS.items() if MEMORISED in versions]
+    if options.dataset not in worlds or options.configuration != "default":
+        known = " and ".join(worlds)
         raise InputError(f"Experiment 'ulira' has federations of its own, for {known} in the configuration default.")
     if not set(targets) <= set(TARGETS):
         raise InputError(f"Experiment 'ulira' takes the targets {' and '.join(TARGETS)}.")
@@ -83,7 +65,7 @@ def specs(options: Options) -> list[CellSpec]:
         raise InputError(f"U-LiRA needs {FEWEST_MODELS} models of each kind, so --trials must be that or larger.")
     return [
         CellSpec(
-            ScenarioSpec((), options.seed + shadow, target == POISONED, "half"),
+            ScenarioSpec((), options.seed + shadow, target == POISONED, "half", MEMORISED, options.seed),
             shadow, None, method, preset, options.seed,
         )
         for shadow in range(shadows)
@@ -94,54 +76,28 @@ def specs(options: Options) -> list[CellSpec]:
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     """The margins of R under the subject's model of one shadow."""
-    world = WORLDS[scenario.options.dataset]
-    schedule = replace(world.schedule, seed=spec.scenario.seed, threads=scenario.options.threads)
-    federation, request = federation_of(scenario, world, int(spec.setting or 0))
+    federation, schedule, (request,) = scenario.federation, scenario.schedule, scenario.requests
     figures: dict[str, Any] = {
         "target": POISONED if spec.scenario.poisoned else CLEAN,
         "rounds": schedule.rounds, "lr": schedule.lr, "batch_size": schedule.batch_size,
     }  # fmt: skip
     try:
-        if BEFORE not in scenario.kept:
-            scenario.kept[BEFORE] = trained(scenario, federation, schedule)
-        state, cost = scenario.kept[BEFORE], {}
-        if spec.method != BEFORE:
-            of_reference = spec.method == ORACLE
-            result = forget(
-                federation, state, request, oracle_schedule(schedule, 1) if of_reference else schedule,
-                RETRAIN if of_reference else spec.method, spec.preset, history=scenario.history,
-                **scenario.overrides(spec.method, spec.preset),
-            )  # fmt: skip
-            state, cost = result.state, result.cost.to_json()
+        state, cost = oracle_of(scenario) if spec.method == ORACLE else model_of(spec, scenario)
         target = federation.client(request.client).target([request])
         unseen = scenario.dataset.test.select(torch.arange(min(len(target), len(scenario.dataset.test))))
         phi, unseen_phi = (margins(federation, samples, state, schedule.threads) for samples in (target, unseen))
-        measured = measure(federation, state, [request], scenario.dataset.test, threads=schedule.threads)
+        measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}
-    figures |= {"test_acc": measured.test_acc, "bd_acc": measured.bd_acc, "retained_acc": measured.retained_acc}
+    figures |= {name: measured[name] for name in ("test_acc", "bd_acc", "retained_acc")}
     return figures | cost | {"margins": phi, "unseen_margins": unseen_phi}
 
 
-def federation_of(scenario: Scenario, world: World, seed: int) -> tuple[LocalFederation, ErasureRequest]:
-    """The same clients and the same target for all shadows. New for every cell, so that no client finds what it kept
-    for the method before."""
-    dataset = scenario.dataset.first(world.samples)
-    parts = partition("iid", dataset.train.labels, CLIENTS, seed)
-    own = dataset.train.ids[parts[ASKING_CLIENT]]
-    request = ErasureRequest.of_samples(ASKING_CLIENT, own[: len(own) // 2].tolist())
-    backdoors = []
-    if scenario.spec.poisoned:
-        backdoors.append(Backdoor.draw(request, scenario.configuration.trigger, len(dataset.classes), seed))
-    model, device = scenario.bench.model, scenario.options.device
-    return LocalFederation(dataset, parts, model, backdoors=backdoors, device=device), request
-
-
-def trained(scenario: Scenario, federation: LocalFederation, schedule: Schedule) -> State:
-    """The shadow before unlearning."""
-    data = scenario.dataset
-    initial = state_of(build_model(scenario.configuration.model, data.shape, len(data.classes), schedule.seed))
-    return train(federation, initial, schedule, history=scenario.history)
+def oracle_of(scenario: Scenario) -> tuple[State, dict[str, Any]]:
+    """(a model that never had R, from a seed of its own; what it cost)."""
+    schedule = oracle_schedule(scenario.schedule, 1)
+    result = forget(scenario.federation, scenario.before, scenario.requests, schedule, RETRAIN)
+    return result.state, result.cost.to_json()
 
 
 def margins(federation: LocalFederation, samples: Samples, state: State, threads: int) -> list[float]:
@@ -247,12 +203,14 @@ def _interval(estimate: Estimate, unit: int, digits: int) -> str:
 
 def _notes(rows: Sequence[Row]) -> list[str]:
     first = next((row for row in rows if row.get("margins")), rows[0])
-    count, samples = len(first.get("margins") or ()), WORLDS[first["dataset"]].samples
+    count = len(first.get("margins") or ())
+    world = find_configuration(first["dataset"], MEMORISED)
+    samples = world.samples[0] if world.samples else 0
     how = "with a trigger and one wrong label" if first["target"] == POISONED else "clean"
     return [
-        f"Not the configuration's federation but one that memorises: {CLIENTS} clients, {samples} training samples, "
-        f"{first['rounds']} rounds, learning rate {first['lr']:g}, batch {first['batch_size']}; R is {count} of client "
-        f"{ASKING_CLIENT}'s samples, {how}.",
+        f"Not the configuration's federation but one that memorises: {world.clients} clients, {samples} training "
+        f"samples, {first['rounds']} rounds, learning rate {first['lr']:g}, batch {first['batch_size']}; R is {count} "
+        f"of client {ASKING_CLIENT}'s samples, {how}.",
         "95 % intervals over models (jackknife). Chance is 50 %, AUC 0.5"
         + (f" and a TPR of {100 * (count // 100 + 1) / (count + 1):.1f} %." if count >= 100 else "."),
         "KLoM is D_KL(unlearned || oracle), its 95th percentile over R, at most 11.5. Retrain's is what equal "
@@ -320,6 +278,5 @@ ULIRA = Experiment(
     remarks=remarks,
     figures=figures,
     methods="fedaf:recommended,sga:ewc,fedquit,not,pgd,fedosd",
-    needs_before=False,
     federation="It trains a federation of its own that memorises; the note below the tables describes it.",
 )
