@@ -21,9 +21,6 @@ from fedforget.errors import InputError
 def verify(
     file: Annotated[Path, typer.Argument(help="An evidence file or a certificate.", metavar="FILE")],
     model: Annotated[Path | None, typer.Option(help="The model it speaks of, if it is not beside the file.")] = None,
-    guard: Annotated[
-        Path | None, typer.Option(help="The guard that the evidence was measured under, if it is not beside the file.")
-    ] = None,
     key: Annotated[
         list[Path] | None,
         typer.Option(help="For a certificate: the public key, or a folder of them (default: this installation's)."),
@@ -34,13 +31,11 @@ def verify(
     """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
     try:
         if is_certificate(file):
-            if guard is not None:
-                raise InputError(f"{file} is a certificate; --guard is for the evidence that it names.")
             values, lines = _certificate(file, key or (), evidence, model)
         elif key or evidence:
             raise InputError(f"{file} is no certificate; --key and --evidence are for certificates.")
         else:
-            record = verify_evidence(file, model, guard)
+            record = verify_evidence(file, model)
             values = {"verified": True, "verdict": record["verdict"], "models": record["models"]}
             lines = _in_words(record)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError):
@@ -53,11 +48,9 @@ def verify(
 
 def _in_words(record: Mapping[str, Any]) -> list[str]:
     subject = record["models"]["subject"]
-    guard = ["The guard is the one that later rounds were held to when they were measured."]
     return [
         f"The file is as it was written ({record['created']}, fedforget {record['fedforget']}).",
         f"The model is the one that was examined ({subject['method']}, {subject['preset']}).",
-        *(guard if subject.get("guard") is not None else []),
         f"The verdict follows from the readings: {verdict_line(record['verdict'])}",
     ]
 
@@ -97,8 +90,6 @@ def _certificate(
         told = ", ".join(f"{said} {heard[who]:.4f}" for who, said in HEARD.items() if heard[who] is not None)
         lines.append(f"The {name}: {told}.")
     lines += record["measured"]["verdict"].get("notes", [])
-    if "guard" in after:
-        lines.append(f"It holds where later rounds are held to the guard {after['guard']}.")
     if record["decision"] is not None:
         lines.append(f"It was held for an officer. {record['decision']['held']}")
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.federation.guard import Guard
 from fedforget.ledger.executors import Watch
 from fedforget.ledger.federations import Description, describe_run
 from fedforget.ledger.run_folders import read_run
@@ -89,12 +88,12 @@ class FlowerPlace:
         return cls(values["connection"], here / home, here / values["run"], options, clients)
 
 
-def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
-    """What a Flower federation's clients hold, as far as the server may know, its model, and that model's guard."""
+def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
+    """What a Flower federation's clients hold, as far as the server may know, and its model."""
     place = FlowerPlace.read(file)
     if not place.clients:
         return describe_run(place.run)
-    run, model, guard = read_run(place.run)
+    run, model = read_run(place.run)
     classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
     try:
         dataset = run.config.load_dataset()
@@ -107,15 +106,14 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor], Guard |
     names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    description = Description(tuple(map(str, range(classes))), counts, names, samples, shape)
-    return description, model, guard
+    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), model
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:
     """Make a Flower federation one that requests can be about; `file` describes it."""
-    description, model, guard = describe_flower(file)
+    description, model = describe_flower(file)
     place = str(file.resolve())
-    return ledger.federations.register(name, "flower", place, description, model, guard, actor=actor, **settings)
+    return ledger.federations.register(name, "flower", place, description, model, actor=actor, **settings)
 
 
 def run_words(config: RunConfig, entries: Mapping[str, Any]) -> str:

@@ -16,14 +16,13 @@ from torch import Tensor
 from fedforget.audit.examine import check_level
 from fedforget.data.features import check_feature
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
-from fedforget.ledger.schema import Federation, Version, held_to
+from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import DEFAULT_METHOD, method_settings
 from fedforget.requests import ErasureRequest
@@ -89,9 +88,9 @@ class Description:
             )
 
 
-def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor], Guard | None]:
-    """What a trained run folder's clients hold, its model, and what later rounds of it are held to."""
-    run, model, guard = read_run(folder)
+def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
+    """What a trained run folder's clients hold, and its model."""
+    run, model = read_run(folder)
     dataset = run.config.load_dataset()
     federation = run.config.build_federation(dataset)
     check_fits(model, federation.model.state_dict(), folder)
@@ -100,7 +99,7 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor], Guard | 
         labels = federation.client(client).samples.true_labels
         counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
     classes = tuple(str(name) for name in dataset.classes)
-    return Description(classes, counts, shape=dataset.shape), model, guard
+    return Description(classes, counts, shape=dataset.shape), model
 
 
 class Settings(TypedDict, total=False):
@@ -135,25 +134,22 @@ class Federations:
         place: str,
         description: Description,
         model: Mapping[str, Tensor],
-        guard: Guard | None = None,
         *,
         actor: str = SYSTEM,
         **settings: Unpack[Settings],
     ) -> Federation:
-        """A new federation, with `model` as its version 1, and its `guard`, if it has forgotten something under one."""
+        """A new federation, with `model` as its version 1."""
         check_federation_name(name)
         if kind not in ("local", "flower"):
             raise InputError(f"A federation is local or flower, not '{kind}'.")
         if not place or not place.isprintable() or not description.counts or not description.classes:
             raise InputError("A federation needs a place, at least one client and at least one class.")
         values = _checked({**DEFAULTS, **settings})
-        if guard is not None:
-            guard.check(model)
-        sha256, guard_sha256, now = self._models.store(model), self._models.store_guard(guard), self._core.clock()
+        sha256, now = self._models.store(model), self._core.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
         version = {
-            "federation": name, "number": 1, "sha256": sha256, "guard": guard_sha256, "kind": VersionKind.FIRST,
-            "state": VersionState.CURRENT, "published": now,
+            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST, "state": VersionState.CURRENT,
+            "published": now,
         }  # fmt: skip
         try:
             with self._core.writing() as session:
@@ -162,16 +158,17 @@ class Federations:
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 said |= recorded("federation", federation)
                 self._core.append(session, actor, "federation registered", said)
-                self._core.append(session, actor, "version published", _first(name, sha256, guard_sha256))
+                first = {"federation": name, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+                self._core.append(session, actor, "version published", first)
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
 
     def register_run(self, name: str, folder: Path, *, actor: str = SYSTEM, **settings: Unpack[Settings]) -> Federation:
         """A trained run folder as a federation in this process."""
-        description, model, guard = describe_run(folder)
+        description, model = describe_run(folder)
         place = str(Path(folder).resolve())
-        return self.register(name, "local", place, description, model, guard, actor=actor, **settings)
+        return self.register(name, "local", place, description, model, actor=actor, **settings)
 
     def all(self) -> list[Federation]:
         return self._core.rows(select(Federation).order_by(Federation.name))
@@ -211,11 +208,6 @@ class Federations:
         locked = select(Federation.name).where(Federation.name == searchable(name)).with_for_update(key_share=True)
         if session.scalar(locked) is None:
             raise MissingError("There is no such federation.")
-
-
-def _first(federation: str, sha256: str, guard: str | None) -> dict[str, Any]:
-    said = {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
-    return said | held_to(guard)
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:

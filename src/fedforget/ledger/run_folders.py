@@ -10,13 +10,12 @@ from pathlib import Path
 from torch import Tensor
 
 from fedforget.errors import InputError
-from fedforget.federation.guard import Guard
 from fedforget.params import State, first_non_finite
 from fedforget.runs.folder import Run, Trunk
 
 
-def read_run(folder: Path) -> tuple[Run, State, Guard | None]:
-    """A trained run, its model, and what later rounds of it are held to."""
+def read_run(folder: Path) -> tuple[Run, State]:
+    """A trained run and its model."""
     try:
         run = Run(Path(folder))
         trunk, finished = run.trunk, run.finished
@@ -29,16 +28,11 @@ def read_run(folder: Path) -> tuple[Run, State, Guard | None]:
         raise InputError(f"Training of {folder} is not finished; finish it with `fedforget train --resume`.")
     if odd is not None:
         raise InputError(f"{folder} names {odd!r:.100} as its own, but that is no file of it; train again.")
-    model, guard = run.load_trunk(trunk), run.load_guard(trunk)
+    model = run.load_trunk(trunk)
     broken = first_non_finite(model)
     if broken is not None:
         raise InputError(f"The model of {folder} is broken: '{broken}' holds values that are no numbers; train again.")
-    if guard is not None:
-        guard.check(model)
-        broken = next((name for name, bound in guard.to_state().items() if bool(bound.isnan().any())), None)
-        if broken is not None:
-            raise InputError(f"The guard of {folder} is broken: '{broken}' holds values that are no numbers.")
-    return run, model, guard
+    return run, model
 
 
 def check_fits(model: Mapping[str, Tensor], network: Mapping[str, Tensor], folder: Path) -> None:
@@ -61,4 +55,4 @@ def _names_something_odd(trunk: Trunk) -> str | None:
     """What a trunk names that is not in its folder, or no checksum."""
     if not re.fullmatch(r"checkpoints/[a-z0-9-]+\.safetensors", trunk.model):
         return trunk.model
-    return next((s for s in (trunk.sha256, trunk.guard) if s is not None and not re.fullmatch("[0-9a-f]{64}", s)), None)
+    return None if re.fullmatch("[0-9a-f]{64}", trunk.sha256) else trunk.sha256

@@ -151,7 +151,6 @@ class Worker:
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
         self.ledger.models.check(parent.sha256)
-        self.ledger.models.check_guard(parent.guard)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))
         return Job(
@@ -166,17 +165,13 @@ class Worker:
             settings=federation.settings,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
-            guard=None if parent.guard is None else str(self.ledger.models.path(parent.guard).resolve()),
-            guard_sha256=parent.guard,
             exact=parent.verdict == "exact",
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Handover:
-        model, guard = self.ledger.models.store_bytes((folder / outcome.model).read_bytes()), None
-        if outcome.guard is not None:
-            guard = self.ledger.models.store_bytes((folder / outcome.guard).read_bytes())
+        model = self.ledger.models.store_bytes((folder / outcome.model).read_bytes())
         return Handover(
-            replace(outcome.result, sha256=model, guard=guard),
+            replace(outcome.result, sha256=model),
             folder / outcome.evidence,
             outcome.before.retained_acc,
             outcome.after.retained_acc,
