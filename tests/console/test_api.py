@@ -91,18 +91,6 @@ def test_decide_retry_and_roll_back(program: Program, world: World):
     assert oscar.post("/api/v1/certificates/verify", json=withdrawn.json()).json()["withdrawn"] is True
 
 
-def test_a_version_says_its_guard(program: Program, world: World):
-    guard = world.guard()
-    world.queued()
-    world.serve(guard=guard)
-    world.served()
-    oscar = program(Role.OFFICER)
-    versions = oscar.get("/api/v1/federations/digits/versions").json()
-    assert [version["guard"] for version in versions] == [None, guard, None]
-    rolled = oscar.post("/api/v1/federations/digits/rollback", json={"to": 2, "reason": "Wrong."}).json()
-    assert rolled["guard"] == guard
-
-
 def test_pages_of_requests(program: Program, world: World):
     ids = [world.ask().id for _ in range(7)]
     auditor, seen, after = program(Role.AUDITOR), [], None

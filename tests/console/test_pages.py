@@ -28,20 +28,6 @@ def test_pages_are_served(visit: Of, world: World, path: str):
     assert 'style="' not in answer.text
 
 
-def test_a_version_shows_its_guard_if_it_has_one(visit: Of, world: World):
-    world.served()
-    admin = visit(Role.ADMIN)
-    assert "guard" not in admin.get("/federations/digits").text
-    assert "guard" not in admin.get("/federations/digits/rollback?to=1").text
-    guard = world.guard()
-    world.queued()
-    world.serve(guard=guard)
-    page = admin.get("/federations/digits").text
-    assert page.count(f'guard <code title="{guard}">{guard[:8]}') == 1
-    world.served()
-    assert "with the guard that later rounds are held to" in admin.get("/federations/digits/rollback?to=3").text
-
-
 def test_of_a_feature_the_page_shows_the_sensitivity():
     """On a line of its own length, beside the accuracy without the feature in percent."""
 

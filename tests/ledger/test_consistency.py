@@ -16,7 +16,6 @@ CHANGES = [
     ("UPDATE requests SET version = 1", "another version or other evidence"),
     ("UPDATE requests SET evidence = NULL", "another version or other evidence"),
     ("UPDATE versions SET sha256 = 'x' WHERE number = 2", "its sha256 is another"),
-    ("UPDATE versions SET guard = 'x' WHERE number = 2", "its guard is another"),
     ("UPDATE versions SET verdict = 'over-forgotten' WHERE number = 2", "its verdict is another"),
     ("UPDATE versions SET evidence = NULL WHERE number = 2", "its evidence is another"),
     ("UPDATE versions SET state = 'destroyed' WHERE number = 1", "is destroyed, but its events do not say so"),
@@ -88,23 +87,3 @@ def test_a_model_file_that_is_changed_gone_or_back(world: World):
     world.destroy()
     old.write_bytes(data)
     assert f"The model file {old.name} was destroyed, but is there." in world.ledger.trail.check().problems
-
-
-def test_a_guard_file_that_is_changed_gone_or_back(world: World):
-    guard = world.guard()
-    world.queued()
-    world.serve(guard=guard)
-    path = world.ledger.models.path(guard)
-    data = path.read_bytes()
-    path.write_bytes(data[:-1] + b"x")
-    assert world.ledger.trail.check().problems == (f"The guard file {path.name} was changed.",)
-    path.unlink()
-    assert world.ledger.trail.check().problems == (f"The guard file {path.name} is missing.",)
-    path.write_bytes(data)
-    assert world.ledger.trail.check().intact
-    world.served()
-    world.clock.go_on(days=31)
-    world.destroy()
-    assert world.ledger.trail.check().intact
-    path.write_bytes(data)
-    assert world.ledger.trail.check().problems == (f"The guard file {path.name} was destroyed, but is there.",)

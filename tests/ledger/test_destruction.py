@@ -50,14 +50,13 @@ def test_one_run_under_two_names_stays_until_the_later_one_is_due(world: World):
 
 def test_a_rejected_result_is_destroyed_with_the_decision(world: World):
     request = world.queued()
-    world.serve(fell=9.0, guard=world.guard())
+    world.serve(fell=9.0)
     body = json.loads(world.ledger.trail.events(kinds=["deciding"])[0].body)
     assert world.ledger.models.path(body["sha256"]).exists()
     world.ledger.versions.decide(request.id, False, "It lost too much.", actor="oscar")
     assert not world.ledger.models.path(body["sha256"]).exists()
-    assert not world.ledger.models.path(body["guard"]).exists()
     (event,) = world.ledger.trail.events(kinds=["failed"])
-    assert json.loads(event.body)["destroyed"] == sorted([body["sha256"], body["guard"]])
+    assert json.loads(event.body)["destroyed"] == [body["sha256"]]
     assert world.ledger.trail.check().intact
 
 

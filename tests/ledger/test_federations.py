@@ -49,7 +49,7 @@ def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
 
 
 def test_numbers_and_nothing_else(run: Path):
-    description, _, _ = describe_run(run)
+    description, _ = describe_run(run)
     numbers = json.dumps(description.to_json())
     assert set(description.to_json()) == {"classes", "clients", "shape"}
     assert all(set(client) == {"client", "name", "samples", "counts"} for client in json.loads(numbers)["clients"])
@@ -137,7 +137,7 @@ def test_clients_that_do_not_say_how_their_samples_are_spread():
 
 
 def test_a_feature_is_held_against_the_samples_shape(run: Path):
-    description, _, _ = describe_run(run)
+    description, _ = describe_run(run)
     assert description.shape == (1, 8, 8)
     again = Description.from_json(description.to_json())
     again.check(ErasureRequest.of_feature(0, [3, 3, 2, 2]))

@@ -58,8 +58,8 @@ def test_the_migrations_make_the_tables_of_today(ledger: Ledger, engine: Engine)
 
 def test_the_history_is_one_line():
     script = ScriptDirectory(str(MIGRATIONS))
-    assert [revision.revision for revision in script.walk_revisions()] == ["0004", "0003", "0002", "0001"]
-    assert newest_revision() == "0004"
+    assert [revision.revision for revision in script.walk_revisions()] == ["0005", "0004", "0003", "0002", "0001"]
+    assert newest_revision() == "0005"
 
 
 def as_told_then(
@@ -91,7 +91,6 @@ def older_ledger(world: World, url: str, revision: str) -> list[dict[str, Any]]:
                 places = ", ".join(f":{column}" for column in kept)
                 connection.execute(text(f"INSERT INTO {name} ({', '.join(kept)}) VALUES ({places})"), kept)
         assert inspect(connection).has_table("remains") == (revision != "0001")
-        assert "guard" not in {column["name"] for column in inspect(connection).get_columns("versions")}
         if old.is_sqlite:
             connection.exec_driver_sql(
                 "CREATE TRIGGER rule_of_then BEFORE UPDATE ON requests BEGIN SELECT RAISE(ABORT, 'then'); END"
@@ -120,10 +119,10 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
     events = older_ledger(world, other_url, revision)
     home = world.ledger.home
     with pytest.raises(
-        InputError, match=f"has the schema {revision}, but this fedforget works with 0004; make a backup"
+        InputError, match=f"has the schema {revision}, but this fedforget works with 0005; make a backup"
     ):
         Ledger.open(home, other_url)
-    assert migrate(home, other_url) == (revision, "0004")
+    assert migrate(home, other_url) == (revision, "0005")
     with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
         pin = Pin(world.ledger.trail.head().ledger, len(events), events[-1]["hash"])
         assert ledger.trail.check(pin).problems == (), "the chain, the rows and the rules"
@@ -138,17 +137,15 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
         assert certificate.withdrawn is None
         with ledger.database.reading() as session:
             rules = triggers.installed(session.connection())
+            columns = {column["name"] for column in inspect(session.connection()).get_columns("versions")}
         assert rules == triggers.expected("sqlite" if ledger.database.is_sqlite else "postgresql"), "none of then"
-        assert [version.guard for version in ledger.versions.of("digits")] == [None, None]
+        assert "guard" not in columns
         again = World.__new__(World)
         again.ledger, again.clock = ledger, world.clock
-        guard = again.guard()
-        assert [request.id for request in again.serve(guard=guard).requests] == [waiting.id], "and it works on"
-        assert ledger.versions.current("digits").guard == guard
+        assert [request.id for request in again.serve().requests] == [waiting.id], "and it works on"
         ledger.versions.roll_back("digits", 2, "broken", actor="oscar")
-        assert ledger.versions.current("digits").guard is None
         assert ledger.trail.check().intact
-    assert migrate(home, other_url) == ("0004", "0004"), "a second time changes nothing"
+    assert migrate(home, other_url) == ("0005", "0005"), "a second time changes nothing"
 
 
 def test_what_was_changed_in_an_older_ledger_is_named_where_its_events_say_it(world: World, other_url: str):
@@ -171,24 +168,6 @@ def test_what_was_changed_in_an_older_ledger_is_named_where_its_events_say_it(wo
         assert ledger.trail.check().problems == (*before, "The account 'ann' has another password than its events say.")
 
 
-def test_a_result_that_an_officer_held_before_there_were_guards_can_be_published(world: World, other_url: str):
-    request = world.queued()
-    world.serve(fell=9.0)
-    older_ledger(world, other_url, "0002")
-    with_result_of_then = Database(other_url)
-    with with_result_of_then.writing() as session:
-        session.execute(text("UPDATE candidates SET result = replace(result, :new, '')"), {"new": '"guard":null,'})
-        (held,) = session.scalars(text("SELECT result FROM candidates"))
-    with_result_of_then.close()
-    assert "guard" not in held
-    migrate(world.ledger.home, other_url)
-    with Ledger.open(world.ledger.home, other_url, clock=world.clock) as ledger:
-        version = ledger.versions.decide(request.id, True, "It is fine.", actor="oscar").version
-        assert version is not None
-        assert (version.number, version.guard) == (2, None)
-        assert ledger.trail.check().intact
-
-
 def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypatch: pytest.MonkeyPatch):
     world.served()
     older_ledger(world, other_url, "0001")
@@ -205,7 +184,7 @@ def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypat
     with old.reading() as session:
         assert not inspect(session.connection()).has_table("remains")
     old.close()
-    assert migrate(world.ledger.home, other_url) == ("0001", "0004")
+    assert migrate(world.ledger.home, other_url) == ("0001", "0005")
 
 
 def test_a_newer_one_is_left_alone(ledger: Ledger, engine: Engine):

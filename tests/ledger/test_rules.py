@@ -114,7 +114,7 @@ def broken(rule: str, world: World) -> list[tuple[str, dict[str, Any]]]:
     table = next(r.table for r in triggers.RULES if r.name == rule)
     texts = {
         "request_stays": ("fingerprint", "subject", "target", "ground", "received"),
-        "version_stays": ("sha256", "guard", "kind", "published", "verdict", "method", "evidence"),
+        "version_stays": ("sha256", "kind", "published", "verdict", "method", "evidence"),
         "event_stays": ("at", "actor", "kind", "request", "body", "previous", "hash"),
         "document_stays": ("content", "kind", "made"),
         "key_stays": ("public", "made"),

@@ -46,6 +46,24 @@ def test_a_version_says_where_it_comes_from(world: World):
     assert torch.equal(world.ledger.models.load(second.sha256)["w"], world.ledger.models.load(result.model)["w"])
 
 
+def test_the_trail_says_the_same_as_ever(world: World):
+    """The same story has the same hashes: no event has an entry more than it had."""
+    world.served()
+    world.ledger.versions.roll_back("digits", 1, "broken", actor="oscar")
+    world.clock.go_on(days=31)
+    world.destroy()
+
+    def bodies(kind: str) -> list[dict[str, Any]]:
+        return [json.loads(event.body) for event in world.ledger.trail.events(kinds=[kind], after=0)]
+
+    first, forgotten = bodies("version published")
+    assert {*first} == {"federation", "version", "sha256", "parent", "kind"}
+    said = {"version", "federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict"}
+    assert {*forgotten} == said | {"requests"}
+    assert {*bodies("rolled back")[0]} == said | {"restores", "reason", "undone"}
+    assert {*bodies("destroyed")[0]} == {"federation", "version", "sha256", "remains"}
+
+
 def test_a_report_is_kept(world: World, tmp_path: Path):
     page = tmp_path / "report.html"
     page.write_text("<html>é</html>")

@@ -36,8 +36,8 @@ from fedforget.runs.train import train_run
 CONFIG: dict[str, Any] = {
     "clients": 2, "model": "mlp", "rounds": 2, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 120,
 }  # fmt: skip
-HELD: dict[str, Any] = {"held": 0.1, "memory": "uniform", "recovery_rounds": 0}
-"""A guard, for few messages: each takes Flower seconds."""
+FEW: dict[str, Any] = {"memory": "uniform", "recovery_rounds": 0}
+"""Few messages: each takes Flower seconds."""
 FIRST, SECOND = ErasureRequest.of_class(0, 3), ErasureRequest.of_class(1, 5)
 
 
@@ -73,7 +73,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         flwr_run(flower, {**CONFIG, "out": str(folder / "trained")})
         office = Office(ledger, folder / "trained")
         place = write_place(folder / "place.toml")
-        settings = {"settings": HELD, "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
+        settings = {"settings": FEW, "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
         register_flower(ledger, "sites", place, actor="oscar", **settings)
         yield Site(office, flower, folder)
 
@@ -94,13 +94,9 @@ def test_from_the_queue_to_the_certificate(site: Site):
     settings = AppSettings.read(CONFIG)
     federation = settings.run.build_federation(settings.run.load_dataset())
     before = Run(site.folder / "trained").load_model()
-    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **HELD)
+    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **FEW)
     version = ledger.versions.current("sites")
-    guard = ledger.models.load_guard(version.guard)
     assert digest(ledger.models.load(version.sha256)) == digest(expected.state), "the same bits"
-    assert guard is not None
-    assert expected.guard is not None
-    assert digest(guard.to_state()) == digest(expected.guard.to_state())
     assert site.withdrawn(0) == [FIRST.to_json()]
     assert ledger.work.progress([id])[id].fraction >= 0.2
     assert ledger.requests.report_of(id) is not None
@@ -113,7 +109,6 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
     """kill -9 while Flower works: the next worker waits for the same run, and there is one new version."""
     office, ledger = site.office, site.office.ledger
     before, versions = site.runs(), len(ledger.versions.of("sites"))
-    earlier = ledger.models.load_guard(ledger.versions.current("sites").guard)
     ids = [office.queue(SECOND, "sites"), office.queue(FIRST, "sites")]
     killed = WorkerProcess(ledger.home, ledger.database.url, "killed", "--lease", "2", log=tmp_path / "log")
     deadline = time.monotonic() + 120
@@ -125,9 +120,6 @@ def test_a_worker_that_takes_over_goes_on_with_the_run(site: Site, tmp_path: Pat
     assert Attended(ledger, "heir", lease_seconds=5.0).run(once=True) == 2, site.flower.logs()
     assert office.states(ids) == ["done", "done"]
     assert len(ledger.versions.of("sites")) == versions + 1
-    guard = ledger.models.load_guard(ledger.versions.current("sites").guard)
-    assert guard is not None
-    assert guard.count > (0 if earlier is None else earlier.count), "what the one before held, and more"
     assert site.runs() == before + 1
     assert {"worker/killed", "worker/heir"} <= {event.actor for event in ledger.trail.events(request=ids[0], limit=100)}
     assert site.withdrawn(1) == [SECOND.to_json()]
@@ -234,10 +226,9 @@ def test_a_place_is_checked_before_anything_is_begun(tmp_path: Path):
             FlowerPlace.read(file)
     place = FlowerPlace.read(write_place(file))
     assert (place.run, place.home) == (tmp_path / "trained", tmp_path / "flower" / "home")
-    description, model, guard = describe_flower(file)
+    description, model = describe_flower(file)
     assert sum(map(description.total, (0, 1))) == 120
     assert digest(model) == digest(Run(tmp_path / "trained").load_model())
-    assert guard is None
 
 
 def test_the_example_is_a_place():
@@ -267,7 +258,7 @@ def test_sites_with_data_of_their_own_are_described_in_the_file(tmp_path: Path):
     file.write_text(
         file.read_text() + '[[clients]]\nname = "north"\nsamples = 70\n[[clients]]\ncounts = ' + str(list(range(10)))
     )
-    description, _, _ = describe_flower(file)
+    description, _ = describe_flower(file)
     assert (description.total(0), description.total(1)) == (70, 45)
     assert description.names[0] == "north"
     assert description.shape == (1, 8, 8)

@@ -92,15 +92,14 @@ def begin_in_sqlite(home: Path, clock: Ticking, *, furnished: bool) -> None:
         (home / name).chmod(mode)
 
 
-def write_evidence_of(model: str, file: Path, *, says: str = "forgotten", guard: str | None = None) -> Path:
-    """An evidence file that speaks of this model, under this guard, with this verdict."""
+def write_evidence_of(model: str, file: Path, *, says: str = "forgotten") -> Path:
+    """An evidence file that speaks of this model, with this verdict."""
     readings, exact = SAYING[says], says == "exact"
-    held_to: dict[str, Any] = {} if guard is None else {"guard": {"file": "guard.safetensors", "sha256": guard}}
-    held_to |= {"exact": True} if exact else {}
+    made: dict[str, Any] = {"exact": True} if exact else {}
     record = evidence_record(
         request={"requests": [], "samples": 12},
         run={"dataset": "digits"},
-        models={"subject": {"file": "model.safetensors", "sha256": model, **held_to}},
+        models={"subject": {"file": "model.safetensors", "sha256": model, **made}},
         readings=readings,
         verdict=conclude(readings, with_oracle=True, exact=exact),
         pictures={},
@@ -147,18 +146,12 @@ class World:
         assert claim is not None
         return claim
 
-    def guard(self, bound: float = 1.0) -> str:
-        """A guard that is in the ledger's folder, as a worker would store it; its SHA-256."""
-        bounds = torch.full((3,), bound)
-        return self.ledger.models.store({"lower.w": bounds, "upper.w": bounds + 1})
-
     def result(
         self,
         claim: Claim,
         *,
         says: str = "forgotten",
         fell: float | None = 0.0,
-        guard: str | None = None,
         cost: Cost | None = None,
         **more: Any,
     ) -> Handover:
@@ -166,7 +159,7 @@ class World:
         number = claim.parent.number + int(claim.requests[0].id[:6], 16)
         model = self.ledger.models.store({"w": torch.full((3,), float(number))})
         file = self.ledger.home / f"{model[:12]}.json"
-        evidence = write_evidence_of(model, file, says=says, guard=guard)
+        evidence = write_evidence_of(model, file, says=says)
         after = None if fell is None else 90.0 - fell
         made = Result("fedaf", "recommended", (), Trunk("", ""), model, settings={"epochs": 1}, cost=cost or Cost())
         return Handover(made, evidence, 90.0, after, **more)

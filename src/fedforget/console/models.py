@@ -166,7 +166,6 @@ class VersionOut(Out):
     federation: str
     number: int
     sha256: str
-    guard: str | None = Field(description="SHA-256 of what later rounds of this model are held to; null: nothing.")
     parent: int | None
     kind: str
     state: str

@@ -9,7 +9,7 @@ uses only parts above it:
     trail        the events, and whether all of it is as it was written
     accounts     people, and the secrets that let them in
     keys         what signs certificates
-    models       the files of models and guards
+    models       the files of models
     federations  what a request can be about            (uses models)
     requests     submitted, accepted, refused, extended
     work         claims and leases of workers           (uses requests)

@@ -1,4 +1,4 @@
-"""Backup and restore: one archive with every table as JSON lines and every model file and guard, for both databases.
+"""Backup and restore: one archive with every table as JSON lines and every model file, for both databases.
 
     manifest.json                  what is in it, with checksums; the schema's version; the head of the chain
     tables/NAME.jsonl              one line for a row

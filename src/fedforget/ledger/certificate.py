@@ -31,7 +31,7 @@ from fedforget.errors import InputError
 from fedforget.ledger.chain import BEGINNING, HASHED, hash_of
 from fedforget.ledger.clock import from_text, to_text
 from fedforget.ledger.keys import is_signature, key_id, read_public
-from fedforget.ledger.schema import Request, Version, held_to
+from fedforget.ledger.schema import Request, Version
 from fedforget.ledger.states import RequestState
 
 SCHEMA = "fedforget/certificate/1"
@@ -79,7 +79,7 @@ def make_certificate(
             "due": to_text(request.due),
         },
         "before": {"version": before.number, "sha256": before.sha256},
-        "after": {"version": after.number, "sha256": after.sha256, **held_to(after.guard)},
+        "after": {"version": after.number, "sha256": after.sha256},
         "method": {"name": after.method, "preset": after.preset, "settings": after.settings},
         "evidence": {"sha256": after.evidence, "level": level},
         "measured": {
@@ -161,10 +161,8 @@ def _problem_of_trail(record: Mapping[str, Any]) -> str | None:
         "parent_sha256": record["before"]["sha256"],
         "evidence": record["evidence"]["sha256"],
         "verdict": record["measured"]["verdict"]["word"],
-        "guard": record["after"].get("guard"),
     }
-    told = {"guard": None, **last["body"]}
-    if last["kind"] != RequestState.DONE or any(told[name] != value for name, value in served.items()):
+    if last["kind"] != RequestState.DONE or any(last["body"][name] != value for name, value in served.items()):
         return "its trail does not end with this result."
     from_text(record["issued"])
     return None

@@ -90,8 +90,8 @@ def _candidates(session: Session) -> Iterator[str]:
     for row in session.scalars(select(Candidate)):
         waiting = select(Request.id).where(Request.claim == row.claim, Request.state == RequestState.DECIDING)
         said = [held.get(request, {}) for request in session.scalars(waiting)]
-        now = (row.sha256, row.guard, row.result["values"]["evidence"], row.result["values"]["verdict"])
-        names = ("sha256", "guard", "evidence", "verdict")
+        now = (row.sha256, row.result["values"]["evidence"], row.result["values"]["verdict"])
+        names = ("sha256", "evidence", "verdict")
         if not said or row.result["model"] != row.sha256 or any(tuple(map(b.get, names)) != now for b in said):
             yield f"The result of {row.federation} that waits for an officer is not the one that was held."
 
@@ -103,7 +103,7 @@ def _versions(session: Session) -> Iterator[str]:
     for row in session.scalars(select(Version).order_by(Version.federation, Version.number)):
         name = f"Version {row.number} of {row.federation}"
         body = said.pop((row.federation, row.number), {})
-        for column in ("sha256", "guard", "parent", "kind", "verdict", "evidence", "method"):
+        for column in ("sha256", "parent", "kind", "verdict", "evidence", "method"):
             if body.get(column) != getattr(row, column):
                 yield f"{name} is not the one that was published: its {column} is another."
         if ((row.federation, row.number) in gone) != (row.state == VersionState.DESTROYED):
@@ -147,17 +147,15 @@ def _certificates(session: Session) -> Iterator[str]:
 def _files(session: Session, home: Path) -> Iterator[str]:
     """A file outlives a version where another one, or a waiting decision, has the same."""
     named = named_files(session)
-    columns: dict[str, Any] = {"model": Version.sha256, "guard": Version.guard}
-    for what, column in columns.items():
-        states = session.execute(select(column, Version.state).where(column.is_not(None))).all()
-        there = {sha256 for sha256, state in states if state != VersionState.DESTROYED}
-        for sha256 in sorted({sha256 for sha256, _ in states}):
-            path = model_file(home, sha256)
-            problem = _problem_of_file(path, sha256) if sha256 in there else None
-            if problem is not None:
-                yield f"The {what} file {path.name} {problem}"
-            elif sha256 not in named and path.exists():
-                yield f"The {what} file {path.name} was destroyed, but is there."
+    states = session.execute(select(Version.sha256, Version.state)).all()
+    there = {sha256 for sha256, state in states if state != VersionState.DESTROYED}
+    for sha256 in sorted({sha256 for sha256, _ in states}):
+        path = model_file(home, sha256)
+        problem = _problem_of_file(path, sha256) if sha256 in there else None
+        if problem is not None:
+            yield f"The model file {path.name} {problem}"
+        elif sha256 not in named and path.exists():
+            yield f"The model file {path.name} was destroyed, but is there."
     for row in session.scalars(select(Remains)):
         path = home / row.path
         if row.destroyed is not None and path.exists() and _problem_of_file(path, row.sha256) is None:

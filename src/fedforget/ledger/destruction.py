@@ -19,7 +19,7 @@ from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.model_files import ModelFiles, named_files, sync_folder
-from fedforget.ledger.schema import Event, Federation, Remains, Version, held_to
+from fedforget.ledger.schema import Event, Federation, Remains, Version
 from fedforget.ledger.states import VersionState
 
 ANNOUNCED = "destruction announced"
@@ -36,8 +36,8 @@ class Destruction:
 
     def destroy_superseded(self, *, actor: str = SYSTEM) -> list[Version]:
         """Delete the weights of versions that were superseded longer ago than their federation keeps them, and were
-        announced a day ago, with their guards and what remains beside them; announce what comes next. Their hashes
-        stay. Weights that a rollback made current again stay too."""
+        announced a day ago, with what remains beside them; announce what comes next. Their hashes stay. Weights that a
+        rollback made current again stay too."""
         with self._core.reading() as session:
             names = sorted({version.federation for version in self._ending(session, self._core.clock())})
         if not names:
@@ -97,11 +97,7 @@ class Destruction:
         mine = (Remains.federation == version.federation, Remains.version == version.number)
         remains = list(session.scalars(select(Remains).where(*mine, Remains.destroyed.is_(None))))
         session.expunge_all()
-        guard = version.guard
-        if guard in named_files(session, but=[(version.federation, version.number)]):
-            guard = None  # somebody else's too
-        weights = [version.sha256] if guard is None else [version.sha256, guard]
-        files = [(self._models.path(sha256), sha256) for sha256 in weights]
+        files = [(self._models.path(version.sha256), version.sha256)]
         files += [(self._core.home / row.path, row.sha256) for row in remains]
         with writing():
             for path, sha256 in files:
@@ -116,5 +112,5 @@ class Destruction:
             "federation": version.federation, "version": version.number, "sha256": version.sha256,
             "remains": [{"kind": row.kind, "path": row.path, "sha256": row.sha256} for row in remains],
         }  # fmt: skip
-        self._core.append(session, actor, "destroyed", said | held_to(guard))
+        self._core.append(session, actor, "destroyed", said)
         return changed

@@ -106,8 +106,7 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
     if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    description = Description(tuple(map(str, range(classes))), counts, names, samples, shape)
-    return description, model
+    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), model
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

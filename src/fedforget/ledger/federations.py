@@ -148,8 +148,8 @@ class Federations:
         sha256, now = self._models.store(model), self._core.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
         version = {
-            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST,
-            "state": VersionState.CURRENT, "published": now,
+            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST, "state": VersionState.CURRENT,
+            "published": now,
         }  # fmt: skip
         try:
             with self._core.writing() as session:
@@ -158,7 +158,8 @@ class Federations:
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 said |= recorded("federation", federation)
                 self._core.append(session, actor, "federation registered", said)
-                self._core.append(session, actor, "version published", _first(name, sha256))
+                first = {"federation": name, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+                self._core.append(session, actor, "version published", first)
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None
@@ -207,10 +208,6 @@ class Federations:
         locked = select(Federation.name).where(Federation.name == searchable(name)).with_for_update(key_share=True)
         if session.scalar(locked) is None:
             raise MissingError("There is no such federation.")
-
-
-def _first(federation: str, sha256: str) -> dict[str, Any]:
-    return {"federation": federation, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:

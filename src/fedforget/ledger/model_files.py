@@ -1,4 +1,4 @@
-"""Model files, and guards beside them: safetensors under the SHA-256 of their bytes, in <home>/models.
+"""Model files: safetensors under the SHA-256 of their bytes, in <home>/models.
 
 A file is whole on the disk before any row names it. One that no row names is left over from a worker that died, and is
 swept after a while."""
@@ -60,21 +60,14 @@ class ModelFiles:
         return load_model(self.path(sha256), sha256)
 
     def check(self, sha256: str) -> None:
-        self._check_file("model", sha256)
-
-    def check_guard(self, sha256: str | None) -> None:
-        if sha256 is not None:
-            self._check_file("guard", sha256)
-
-    def _check_file(self, what: str, sha256: str) -> None:
         path = self.path(sha256)
         if not path.exists():
-            raise InputError(f"The {what} file {path.name} is missing; restore it from a backup.")
+            raise InputError(f"The model file {path.name} is missing; restore it from a backup.")
         if sha256_of_file(path) != sha256:
-            raise InputError(f"The {what} file {path.name} was changed: its SHA-256 is another.")
+            raise InputError(f"The model file {path.name} was changed: its SHA-256 is another.")
 
     def sweep(self, older_than: timedelta = timedelta(days=1), *, actor: str = SYSTEM) -> list[str]:
-        """Delete models and guards that no version and no waiting decision names, and write it down; their hashes.
+        """Delete models that no version and no waiting decision names, and write it down; their hashes.
         Young ones stay: a worker may be about to publish them."""
         limit = self._core.clock() - older_than
         old = [path for path in self.folder.glob("*") if _is_old(path, limit)]
@@ -90,15 +83,14 @@ class ModelFiles:
                 self._core.append(session, actor, "swept", {"models": sorted(gone)})
         return gone
 
-    def destroy_unnamed(self, session: Session, *wanted: str | None) -> list[str]:
-        """Delete those of these files that nothing names any more; their hashes."""
-        gone = sorted({sha256 for sha256 in wanted if sha256 is not None} - named_files(session))
+    def destroy_unnamed(self, session: Session, sha256: str) -> list[str]:
+        """Delete this file if nothing names it any more; the hashes of what was deleted."""
+        if sha256 in named_files(session):
+            return []
         with writing():
-            for sha256 in gone:
-                self.path(sha256).unlink(missing_ok=True)
-            if gone:
-                sync_folder(self.folder)
-        return gone
+            self.path(sha256).unlink(missing_ok=True)
+            sync_folder(self.folder)
+        return [sha256]
 
 
 def model_file(home: Path, sha256: str) -> Path:
@@ -106,14 +98,11 @@ def model_file(home: Path, sha256: str) -> Path:
 
 
 def named_files(session: Session, but: Collection[tuple[str, int]] = ()) -> set[str]:
-    """The models and guards that a version which is there, or a waiting decision, names; `but` what these versions
-    (federation, number) alone name."""
-    there = select(Version.federation, Version.number, Version.sha256, Version.guard).where(
-        Version.state != VersionState.DESTROYED
-    )
-    rows = [own for name, number, *own in session.execute(there) if (name, number) not in but]
-    rows += map(list, session.execute(select(Candidate.sha256, Candidate.guard)))
-    return {sha256 for row in rows for sha256 in row if sha256 is not None}
+    """The models that a version which is there, or a waiting decision, names; `but` what these versions (federation,
+    number) alone name."""
+    there = select(Version.federation, Version.number, Version.sha256).where(Version.state != VersionState.DESTROYED)
+    of_versions = {sha256 for name, number, sha256 in session.execute(there) if (name, number) not in but}
+    return of_versions | set(session.scalars(select(Candidate.sha256)))
 
 
 def _is_old(path: Path, limit: datetime) -> bool:

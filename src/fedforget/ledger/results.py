@@ -24,7 +24,7 @@ class Handover:
     """A model that forgot and what was measured of it, as a worker hands them over."""
 
     result: Result
-    """Its model and guard are in the ledger's store."""
+    """Its model is in the ledger's store."""
     evidence: Path
     """The evidence file, whose subject is the model."""
     accuracy_before: float | None
@@ -38,10 +38,6 @@ class Handover:
     @property
     def model(self) -> str:
         return self.result.sha256
-
-    @property
-    def guard(self) -> str | None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -90,25 +86,22 @@ def fall(before: float | None, after: float | None) -> float | None:
 
 
 def check_result(handed: Handover, home: Path) -> CheckedResult:
-    """Read what was handed over: the evidence is whole, its verdict follows, and it speaks of this very model, under
-    this very guard."""
+    """Read what was handed over: the evidence is whole, its verdict follows, and it speaks of this very model."""
     result = handed.result
     record = read_evidence(handed.evidence)
     try:
-        about, guard = record["models"]["subject"]["sha256"], guard_of(record)
-    except (KeyError, TypeError, AttributeError):
-        about, guard = None, None
+        about = record["models"]["subject"]["sha256"]
+    except (KeyError, TypeError):
+        about = None
     if about != handed.model:
         raise InputError(f"{handed.evidence} speaks of another model than the one to publish.")
-    if guard != handed.guard:
-        raise InputError(f"{handed.evidence} was measured under another guard than the one to publish.")
     evidence = handed.evidence.read_text()
     report = None if handed.report is None else handed.report.read_text()
     documents = {sha256_of(evidence): ("evidence", evidence)}
     if report is not None:
         documents[sha256_of(report)] = ("report", report)
     values = {
-        "guard": handed.guard, "method": result.method, "preset": result.preset, "settings": dict(result.settings),
+        "method": result.method, "preset": result.preset, "settings": dict(result.settings),
         "verdict": record["verdict"]["word"], "accuracy_before": _finite(handed.accuracy_before),
         "accuracy_after": _finite(handed.accuracy_after), "cost": result.cost.to_json(),
         "evidence": sha256_of(evidence),
@@ -128,12 +121,6 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
     remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in handed.remains)
     return CheckedResult(handed.model, values, record["level"], verdict, remains, documents)
-
-
-def guard_of(evidence: Mapping[str, Any]) -> str | None:
-    """The SHA-256 of the guard that an evidence was measured under, if there was one."""
-    guard = evidence["models"]["subject"].get("guard")
-    return None if guard is None else str(guard["sha256"])
 
 
 def _finite(value: float | None) -> float | None:

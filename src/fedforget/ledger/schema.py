@@ -163,22 +163,13 @@ class Document(Base):
     __table_args__ = (CheckConstraint("kind IN ('evidence', 'report')", name="kind_is_known"),)
 
 
-def held_to(guard: str | None) -> dict[str, str]:
-    """What is written down of a guard, where there is one: what was measured of later rounds holds under it alone.
-    Without one nothing is said, as in what was hashed before there were guards."""
-    return {} if guard is None else {"guard": guard}
-
-
 class Version(Base):
-    """A model of a federation. `sha256` names its file, and stays when the file is destroyed; so does `guard`."""
+    """A model of a federation. `sha256` names its file, and stays when the file is destroyed."""
 
     __tablename__ = "versions"
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
-    guard: Mapped[str | None] = mapped_column(String(64))
-    """What its later rounds and requests are held to (`federation.guard`), as the SHA-256 of a file beside the model's;
-    None: nothing."""
     parent: Mapped[int | None] = mapped_column()
     kind: Mapped[str] = mapped_column(String(16))
     state: Mapped[str] = mapped_column(String(16))
@@ -280,7 +271,6 @@ class Candidate(Base):
     parent: Mapped[int] = mapped_column()
     """The version it was made from."""
     sha256: Mapped[str] = mapped_column(String(64))
-    guard: Mapped[str | None] = mapped_column(String(64))
     result: Mapped[dict[str, Any]] = mapped_column(Json)
     made: Mapped[datetime] = mapped_column(Moment)
 

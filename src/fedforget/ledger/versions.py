@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.orm import Session
 
-from fedforget.errors import InputError
 from fedforget.ledger.certificate import make_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.checks import check_id, check_reason, searchable
@@ -21,7 +19,7 @@ from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys, key_id
 from fedforget.ledger.model_files import ModelFiles
-from fedforget.ledger.results import CheckedResult, Handover, check_result, fall, guard_of
+from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import (
     Candidate,
     Certificate,
@@ -30,7 +28,6 @@ from fedforget.ledger.schema import (
     Remains,
     Request,
     Version,
-    held_to,
 )
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
 from fedforget.ledger.work import Claim, Work
@@ -95,7 +92,6 @@ class Versions:
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)
         self._models.check(result.model)
-        self._models.check_guard(result.guard)
         actor = f"worker/{claim.worker}"
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
@@ -116,13 +112,11 @@ class Versions:
         self._keep_documents(session, result)
         values = {
             "claim": claim.id, "federation": claim.federation.name, "parent": claim.parent.number,
-            "sha256": result.model, "guard": result.values["guard"], "result": result.to_json(),
-            "made": self._core.clock(),
+            "sha256": result.model, "result": result.to_json(), "made": self._core.clock(),
         }  # fmt: skip
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
-        said |= held_to(result.values["guard"])
         actor = f"worker/{claim.worker}"
         return self._requests.move(
             session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers
@@ -144,7 +138,7 @@ class Versions:
             session.execute(delete(Candidate).where(Candidate.claim == claim))
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
-                said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256, candidate.guard)}
+                said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
                 failed = self._requests.move(session, requests, RequestState.FAILED, actor, reason=why, said=said)
                 return Finished(tuple(failed), None)
             current = _current(session, name).number
@@ -158,10 +152,6 @@ class Versions:
             self._work.interrupt(session, name, actor, "an officer published another version")
             checked = CheckedResult.from_json(candidate.result)
             self._models.check(checked.model)
-            guard = checked.values.get("guard")  # one that was held before there were guards has none
-            self._models.check_guard(guard)
-            if guard != guard_of(json.loads(session.get_one(Document, checked.values["evidence"]).content)):
-                raise InputError("The result that waits was changed: its evidence was measured under another guard.")
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             version, done = self._publish(session, name, requests, checked, actor, private, decision)
             return Finished(tuple(done), version)
@@ -191,7 +181,6 @@ class Versions:
             "version": version.number, "sha256": version.sha256, "parent": before.number,
             "parent_sha256": before.sha256, "evidence": version.evidence, "verdict": version.verdict,
         }  # fmt: skip
-        proof |= held_to(version.guard)
         if decision is not None:
             proof["decision"] = dict(decision)
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
@@ -245,7 +234,7 @@ class Versions:
         return found[0] if found else None
 
     def roll_back(self, federation: str, to: int, reason: str, *, actor: str) -> Version:
-        """Make an older version's weights current again, and their guard, as a new version. Requests that were served
+        """Make an older version's weights current again, as a new version. Requests that were served
         since then are not any more: they fail, with this reason, their certificates are withdrawn, and a person queues
         them again."""
         reason = check_reason(reason)
@@ -257,10 +246,9 @@ class Versions:
             if target.state == VersionState.DESTROYED:
                 raise ConflictError(f"The weights of version {to} were destroyed; it cannot come back.")
             self._models.check(target.sha256)
-            self._models.check_guard(target.guard)
             undone = self._undone(session, federation, target)
             self._work.interrupt(session, federation, actor, "the model was rolled back")
-            values = {"sha256": target.sha256, "guard": target.guard, "kind": VersionKind.ROLLBACK, "restores": to}
+            values = {"sha256": target.sha256, "kind": VersionKind.ROLLBACK, "restores": to}
             version = self._new_version(session, before, values)
             session.execute(
                 update(Certificate)
@@ -284,7 +272,7 @@ class Versions:
 
 def _said(version: Version) -> dict[str, Any]:
     names = ("federation", "sha256", "parent", "kind", "method", "preset", "evidence", "verdict")
-    return {"version": version.number, **{name: getattr(version, name) for name in names}, **held_to(version.guard)}
+    return {"version": version.number, **{name: getattr(version, name) for name in names}}
 
 
 def _lost(session: Session, version: Version) -> float | None:

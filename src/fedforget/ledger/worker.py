@@ -151,7 +151,6 @@ class Worker:
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
         self.ledger.models.check(parent.sha256)
-        self.ledger.models.check_guard(parent.guard)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))
         return Job(

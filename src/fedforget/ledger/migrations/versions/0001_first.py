@@ -14,28 +14,25 @@ COUNT = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 def upgrade() -> None:
     op.create_table(
         "accounts",
-        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("password", sa.Text()),
-        sa.Column("identity", sa.String(300)),
+        sa.Column("identity", sa.String(300), unique=True),
         sa.Column("made", MOMENT, nullable=False),
         sa.Column("disabled", MOMENT),
         sa.CheckConstraint("role IN ('requester', 'operator', 'officer', 'auditor', 'admin')", name="role_is_known"),
-        sa.PrimaryKeyConstraint("name"),
-        sa.UniqueConstraint("identity"),
     )
     op.create_table(
         "documents",
-        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("sha256", sa.String(64), primary_key=True),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.Column("made", MOMENT, nullable=False),
         sa.CheckConstraint("kind IN ('evidence', 'report')", name="kind_is_known"),
-        sa.PrimaryKeyConstraint("sha256"),
     )
     op.create_table(
         "federations",
-        sa.Column("name", sa.String(64), nullable=False),
+        sa.Column("name", sa.String(64), primary_key=True),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("place", sa.Text(), nullable=False),
         sa.Column("method", sa.String(64), nullable=False),
@@ -54,24 +51,21 @@ def upgrade() -> None:
         sa.CheckConstraint("accuracy_limit >= 0", name="accuracy_limit_is_positive"),
         sa.CheckConstraint("keep_days >= 0", name="keep_days_is_positive"),
         sa.CheckConstraint("together >= 1", name="together_is_positive"),
-        sa.PrimaryKeyConstraint("name"),
     )
     op.create_table(
         "head",
-        sa.Column("id", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("id", sa.Integer(), autoincrement=False, primary_key=True),
         sa.Column("ledger", sa.String(32), nullable=False),
         sa.Column("number", COUNT, nullable=False),
         sa.Column("hash", sa.String(64), nullable=False),
         sa.CheckConstraint("id = 1", name="one_head"),
-        sa.PrimaryKeyConstraint("id"),
     )
     op.create_table(
         "keys",
-        sa.Column("id", sa.String(16), nullable=False),
+        sa.Column("id", sa.String(16), primary_key=True),
         sa.Column("public", sa.Text(), nullable=False),
         sa.Column("made", MOMENT, nullable=False),
         sa.Column("retired", MOMENT),
-        sa.PrimaryKeyConstraint("id"),
     )
     op.create_index(
         "one_key_signs",
@@ -83,58 +77,43 @@ def upgrade() -> None:
     )
     op.create_table(
         "candidates",
-        sa.Column("claim", sa.String(32), nullable=False),
-        sa.Column("federation", sa.String(64), nullable=False),
+        sa.Column("claim", sa.String(32), primary_key=True),
+        sa.Column("federation", sa.String(64), sa.ForeignKey("federations.name"), nullable=False, index=True),
         sa.Column("parent", sa.Integer(), nullable=False),
         sa.Column("sha256", sa.String(64), nullable=False),
         sa.Column("result", sa.Text(), nullable=False),
         sa.Column("made", MOMENT, nullable=False),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
-        sa.PrimaryKeyConstraint("claim"),
     )
-    op.create_index("ix_candidates_federation", "candidates", ["federation"])
     op.create_table(
         "links",
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.Column("account", sa.String(64), nullable=False),
+        sa.Column("hash", sa.String(64), primary_key=True),
+        sa.Column("account", sa.String(64), sa.ForeignKey("accounts.name"), nullable=False, index=True),
         sa.Column("made", MOMENT, nullable=False),
-        sa.Column("expires", MOMENT, nullable=False),
+        sa.Column("expires", MOMENT, nullable=False, index=True),
         sa.Column("used", MOMENT),
-        sa.ForeignKeyConstraint(["account"], ["accounts.name"]),
-        sa.PrimaryKeyConstraint("hash"),
     )
-    op.create_index("ix_links_account", "links", ["account"])
-    op.create_index("ix_links_expires", "links", ["expires"])
     op.create_table(
         "sessions",
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.Column("account", sa.String(64), nullable=False),
+        sa.Column("hash", sa.String(64), primary_key=True),
+        sa.Column("account", sa.String(64), sa.ForeignKey("accounts.name"), nullable=False, index=True),
         sa.Column("made", MOMENT, nullable=False),
-        sa.Column("expires", MOMENT, nullable=False),
-        sa.ForeignKeyConstraint(["account"], ["accounts.name"]),
-        sa.PrimaryKeyConstraint("hash"),
+        sa.Column("expires", MOMENT, nullable=False, index=True),
     )
-    op.create_index("ix_sessions_account", "sessions", ["account"])
-    op.create_index("ix_sessions_expires", "sessions", ["expires"])
     op.create_table(
         "tokens",
-        sa.Column("id", sa.String(16), nullable=False),
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.Column("account", sa.String(64), nullable=False),
+        sa.Column("id", sa.String(16), primary_key=True),
+        sa.Column("hash", sa.String(64), nullable=False, unique=True),
+        sa.Column("account", sa.String(64), sa.ForeignKey("accounts.name"), nullable=False, index=True),
         sa.Column("label", sa.String(64), nullable=False),
         sa.Column("made", MOMENT, nullable=False),
         sa.Column("expires", MOMENT),
         sa.Column("revoked", MOMENT),
-        sa.ForeignKeyConstraint(["account"], ["accounts.name"]),
-        sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("hash"),
     )
-    op.create_index("ix_tokens_account", "tokens", ["account"])
     op.create_table(
         "versions",
-        sa.Column("federation", sa.String(64), nullable=False),
+        sa.Column("federation", sa.String(64), sa.ForeignKey("federations.name"), nullable=False),
         sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("sha256", sa.String(64), nullable=False, index=True),
         sa.Column("parent", sa.Integer()),
         sa.Column("kind", sa.String(16), nullable=False),
         sa.Column("state", sa.String(16), nullable=False),
@@ -149,17 +128,13 @@ def upgrade() -> None:
         sa.Column("accuracy_before", sa.Double()),
         sa.Column("accuracy_after", sa.Double()),
         sa.Column("cost", sa.Text()),
-        sa.Column("evidence", sa.String(64)),
-        sa.Column("report", sa.String(64)),
+        sa.Column("evidence", sa.String(64), sa.ForeignKey("documents.sha256")),
+        sa.Column("report", sa.String(64), sa.ForeignKey("documents.sha256")),
         sa.CheckConstraint("kind IN ('first', 'forgotten', 'rollback')", name="kind_is_known"),
         sa.CheckConstraint("state IN ('current', 'superseded', 'destroyed')", name="state_is_known"),
-        sa.ForeignKeyConstraint(["evidence"], ["documents.sha256"]),
         sa.ForeignKeyConstraint(["federation", "parent"], ["versions.federation", "versions.number"]),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
-        sa.ForeignKeyConstraint(["report"], ["documents.sha256"]),
         sa.PrimaryKeyConstraint("federation", "number"),
     )
-    op.create_index("ix_versions_sha256", "versions", ["sha256"])
     op.create_index(
         "one_current_version",
         "versions",
@@ -170,10 +145,10 @@ def upgrade() -> None:
     )
     op.create_table(
         "requests",
-        sa.Column("id", sa.String(32), nullable=False),
-        sa.Column("fingerprint", sa.String(64), nullable=False),
-        sa.Column("federation", sa.String(64), nullable=False),
-        sa.Column("asked_by", sa.String(64), nullable=False),
+        sa.Column("id", sa.String(32), primary_key=True),
+        sa.Column("fingerprint", sa.String(64), nullable=False, unique=True),
+        sa.Column("federation", sa.String(64), sa.ForeignKey("federations.name"), nullable=False),
+        sa.Column("asked_by", sa.String(64), sa.ForeignKey("accounts.name"), nullable=False),
         sa.Column("subject", sa.String(64), nullable=False),
         sa.Column("client", sa.Integer(), nullable=False),
         sa.Column("target", sa.Text(), nullable=False),
@@ -191,8 +166,8 @@ def upgrade() -> None:
         sa.Column("claim", sa.String(32)),
         sa.Column("worker", sa.String(128)),
         sa.Column("version", sa.Integer()),
-        sa.Column("evidence", sa.String(64)),
-        sa.Column("report", sa.String(64)),
+        sa.Column("evidence", sa.String(64), sa.ForeignKey("documents.sha256")),
+        sa.Column("report", sa.String(64), sa.ForeignKey("documents.sha256")),
         sa.CheckConstraint("(state = 'done') = (version IS NOT NULL)", name="done_has_a_version"),
         sa.CheckConstraint(
             "ground IN ('consent withdrawn', 'objection', 'no longer needed', 'unlawful', 'legal obligation', 'other')",
@@ -208,13 +183,7 @@ def upgrade() -> None:
         ),
         sa.CheckConstraint("(extended = 0) = (extension_reason IS NULL)", name="extended_with_a_reason"),
         sa.CheckConstraint("extended IN (0, 1, 2)", name="extended_by_two_months_at_most"),
-        sa.ForeignKeyConstraint(["asked_by"], ["accounts.name"]),
-        sa.ForeignKeyConstraint(["evidence"], ["documents.sha256"]),
         sa.ForeignKeyConstraint(["federation", "version"], ["versions.federation", "versions.number"]),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
-        sa.ForeignKeyConstraint(["report"], ["documents.sha256"]),
-        sa.PrimaryKeyConstraint("id"),
-        sa.UniqueConstraint("fingerprint"),
     )
     op.create_index("requests_by_asker", "requests", ["asked_by", "received", "id"])
     op.create_index("requests_by_claim", "requests", ["claim"])
@@ -224,42 +193,33 @@ def upgrade() -> None:
     op.create_index("requests_to_serve", "requests", ["federation", "state", "received", "id"])
     op.create_table(
         "certificates",
-        sa.Column("sha256", sa.String(64), nullable=False),
-        sa.Column("request", sa.String(32), nullable=False),
+        sa.Column("sha256", sa.String(64), primary_key=True),
+        sa.Column("request", sa.String(32), sa.ForeignKey("requests.id"), nullable=False, index=True),
         sa.Column("federation", sa.String(64), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("key", sa.String(16), nullable=False),
+        sa.Column("key", sa.String(16), sa.ForeignKey("keys.id"), nullable=False),
         sa.Column("made", MOMENT, nullable=False),
         sa.Column("content", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["federation", "version"], ["versions.federation", "versions.number"]),
-        sa.ForeignKeyConstraint(["key"], ["keys.id"]),
-        sa.ForeignKeyConstraint(["request"], ["requests.id"]),
-        sa.PrimaryKeyConstraint("sha256"),
     )
-    op.create_index("ix_certificates_request", "certificates", ["request"])
     op.create_table(
         "events",
-        sa.Column("number", COUNT, autoincrement=False, nullable=False),
+        sa.Column("number", COUNT, autoincrement=False, primary_key=True),
         sa.Column("at", MOMENT, nullable=False),
         sa.Column("actor", sa.String(128), nullable=False),
         sa.Column("kind", sa.String(32), nullable=False),
-        sa.Column("request", sa.String(32)),
+        sa.Column("request", sa.String(32), sa.ForeignKey("requests.id")),
         sa.Column("body", sa.Text(), nullable=False),
         sa.Column("previous", sa.String(64), nullable=False),
-        sa.Column("hash", sa.String(64), nullable=False),
-        sa.ForeignKeyConstraint(["request"], ["requests.id"]),
-        sa.PrimaryKeyConstraint("number"),
-        sa.UniqueConstraint("hash"),
+        sa.Column("hash", sa.String(64), nullable=False, unique=True),
     )
     op.create_index("events_by_actor", "events", ["actor", "number"])
     op.create_index("events_by_kind", "events", ["kind", "number"])
     op.create_index("events_by_request", "events", ["request", "number"])
     op.create_table(
         "progress",
-        sa.Column("request", sa.String(32), nullable=False),
+        sa.Column("request", sa.String(32), sa.ForeignKey("requests.id"), primary_key=True),
         sa.Column("stage", sa.String(64), nullable=False),
         sa.Column("fraction", sa.Double(), nullable=False),
         sa.Column("at", MOMENT, nullable=False),
-        sa.ForeignKeyConstraint(["request"], ["requests.id"]),
-        sa.PrimaryKeyConstraint("request"),
     )
