@@ -11,9 +11,9 @@ from ledger_worlds import World
 from starlette.testclient import TestClient
 
 from fedforget.console.app import make_app
-from fedforget.console.limits import RateLimit
 from fedforget.console.security import REPORT_POLICY, csrf_token
 from fedforget.console.settings import ConsoleSettings, Limits, read_settings
+from fedforget.console.state import RateLimit
 from fedforget.errors import InputError
 from fedforget.ledger.states import Role
 

@@ -21,7 +21,7 @@ from ledger_worlds import DESCRIPTION
 from typer.testing import CliRunner
 
 from fedforget.cli.app import app
-from fedforget.console.demo_federation import make_demo
+from fedforget.console.children import make_demo
 from fedforget.console.processes import DemoProcess
 from fedforget.console.server import address_for, admin_link
 from fedforget.console.settings import ConsoleSettings

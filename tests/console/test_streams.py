@@ -54,7 +54,7 @@ def test_progress_is_told_as_it_comes(world: World):
         with pytest.raises(StopAsyncIteration):
             await asyncio.wait_for(anext(first), 10)
         await second.aclose()
-        assert not watching._news
+        assert not watching._seen
         assert not watching._open
 
     asyncio.run(watch())

@@ -9,7 +9,7 @@ from console_visits import Of, Program, denials
 from fastapi import FastAPI
 from ledger_worlds import World
 
-from fedforget.console.limits import RateLimit
+from fedforget.console.state import RateLimit
 from fedforget.ledger.states import Role
 
 CHANGES = {

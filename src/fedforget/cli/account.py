@@ -2,77 +2,61 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedforget.cli.acting import acting, operator
-from fedforget.cli.service import AsOption, HomeOption, LedgerOption, open_ledger
-from fedforget.cli.terminal import JsonOption, print_result
+from fedforget.cli.acting import Acting, operator
+from fedforget.cli.service import Shown, ledger_command
 from fedforget.console.permissions import Permission
 from fedforget.errors import InputError
 
+if TYPE_CHECKING:
+    from fedforget.ledger.book import Ledger
+
 account_app = typer.Typer(help="Accounts: add, list, disable, link.", no_args_is_help=True)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
 
-@account_app.command("add")
+@ledger_command(account_app, "add")
 def add_account(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    ledger: Ledger,
+    name: NameArgument,
     role: Annotated[str, typer.Option(help="requester, operator, officer, auditor or admin.")],
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Shown:
     """Add an account without a password; it signs in by a link."""
-    with open_ledger(home, url) as ledger:
-        account = ledger.accounts.add(name, role, actor=operator(ledger))
-    print_result(as_json, account.to_json(), [f"Added {account.name}, {account.role}."])
+    account = ledger.accounts.add(name, role, actor=operator(ledger))
+    return Shown(account.to_json(), [f"Added {account.name}, {account.role}."])
 
 
-@account_app.command("list")
-def list_accounts(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False) -> None:
+@ledger_command(account_app, "list")
+def list_accounts(ledger: Ledger) -> Shown:
     """All accounts."""
-    with open_ledger(home, url) as ledger:
-        accounts = [account.to_json() for account in ledger.accounts.all()]
-    if as_json:
-        print(json.dumps(accounts))
-        return
-    print_result(False, {}, [f"{a['name']}  {a['role']}{'  disabled' if a['disabled'] else ''}" for a in accounts])
+    accounts = [account.to_json() for account in ledger.accounts.all()]
+    return Shown(accounts, [f"{a['name']}  {a['role']}{'  disabled' if a['disabled'] else ''}" for a in accounts])
 
 
-@account_app.command("disable")
-def disable_account(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
-    as_account: AsOption = None,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@ledger_command(account_app, "disable", Permission.KEEP_ACCOUNTS)
+def disable_account(ledger: Ledger, who: Acting, name: NameArgument) -> Shown:
     """Switch an account off; its sessions end now."""
-    with open_ledger(home, url) as ledger:
-        actor = acting(ledger, as_account, Permission.KEEP_ACCOUNTS).actor
-        account = ledger.accounts.change(name, disabled=True, actor=actor)
-    print_result(as_json, account.to_json(), [f"{account.name} is disabled."])
+    account = ledger.accounts.change(name, disabled=True, actor=who.actor)
+    return Shown(account.to_json(), [f"{account.name} is disabled."])
 
 
-@account_app.command("link")
+@ledger_command(account_app, "link")
 def make_link(
-    name: Annotated[str, typer.Argument(metavar="NAME")],
+    ledger: Ledger,
+    name: NameArgument,
     hours: Annotated[float, typer.Option(help="How long it is good for.")] = 1.0,
     console: Annotated[str, typer.Option(help="The address people use for the console.")] = "http://127.0.0.1:8765",
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Shown:
     """A link that signs this account in, once; for one that has nothing else to sign in with."""
-    with open_ledger(home, url) as ledger:
-        if ledger.accounts.can_prove_itself(name):
-            raise InputError(
-                f"'{name}' has a password, a token or a sign-in provider; an admin makes a link for it in the console. "
-                "Where no admin can sign in any more, add one: fedforget account add NAME --role admin."
-            )
-        secret = ledger.accounts.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
+    if ledger.accounts.can_prove_itself(name):
+        raise InputError(
+            f"'{name}' has a password, a token or a sign-in provider; an admin makes a link for it in the console. "
+            "Where no admin can sign in any more, add one: fedforget account add NAME --role admin."
+        )
+    secret = ledger.accounts.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
     link = f"{console.rstrip('/')}/link/{secret}"
-    print_result(as_json, {"link": link}, [link])
+    return Shown({"link": link}, [link])

@@ -12,15 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedforget.audit.verdict import verdict_line
-from fedforget.cli.targets import (
-    ClassOption,
-    ClientOption,
-    FeatureOption,
-    SamplesOption,
-    TargetOption,
-    WholeOption,
-    read_requests,
-)
+from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run
@@ -29,12 +21,12 @@ from fedforget.runs.record import BEFORE, REPORT, Audit
 
 def audit(
     run: FolderArgument,
-    client: ClientOption = None,
-    label: ClassOption = None,
-    samples: SamplesOption = None,
-    feature: FeatureOption = None,
-    whole_client: WholeOption = False,
-    target: TargetOption = None,
+    client: targets.ClientOption = None,
+    label: targets.ClassOption = None,
+    samples: targets.SamplesOption = None,
+    feature: targets.FeatureOption = None,
+    whole_client: targets.WholeOption = False,
+    target: targets.TargetOption = None,
     level: Annotated[
         str, typer.Option(help="How closely to look: alone (no oracle), quick (3 oracles) or full (8 oracles).")
     ] = "quick",
@@ -51,7 +43,7 @@ def audit(
 ) -> None:
     """Compare every model that forgot with the model before and with retrained ones, judge it, write report.html."""
     chosen = None if attacks is None else [name.strip() for name in attacks.split(",")]
-    requests = read_requests(client, label, samples, feature, whole_client, target)
+    requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     with progress_bars(as_json) as progress:
         result = audit_run(
             run, requests or None, level=level, oracles=oracles, attacks=chosen, progress=progress, device=device

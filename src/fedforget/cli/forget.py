@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedforget.cli.targets import (
-    HOW_TO_NAME_ONE,
-    ClassOption,
-    ClientOption,
-    FeatureOption,
-    SamplesOption,
-    TargetOption,
-    WholeOption,
-    read_requests,
-)
+from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, print_result, progress_bars
 from fedforget.errors import InputError
 from fedforget.methods import DEFAULT_METHOD, METHODS, method_settings, setting_words
@@ -28,12 +19,12 @@ from fedforget.runs.record import Result
 
 def forget(
     run: FolderArgument,
-    client: ClientOption = None,
-    label: ClassOption = None,
-    samples: SamplesOption = None,
-    feature: FeatureOption = None,
-    whole_client: WholeOption = False,
-    target: TargetOption = None,
+    client: targets.ClientOption = None,
+    label: targets.ClassOption = None,
+    samples: targets.SamplesOption = None,
+    feature: targets.FeatureOption = None,
+    whole_client: targets.WholeOption = False,
+    target: targets.TargetOption = None,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
     preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
     effort: Annotated[
@@ -49,9 +40,9 @@ def forget(
     as_json: JsonOption = False,
 ) -> None:
     """Make the trained model forget. The old model stays; the new one is written beside it."""
-    requests = read_requests(client, label, samples, feature, whole_client, target)
+    requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
-        raise InputError(f"Name one target, and whose it is: {HOW_TO_NAME_ONE}.")
+        raise InputError(f"Name one target, and whose it is: {targets.HOW_TO_NAME_ONE}.")
     preset = _preset(method, preset, effort)
     overrides = _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)

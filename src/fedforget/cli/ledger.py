@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedforget.cli.acting import acting, operator
-from fedforget.cli.service import AsOption, HomeOption, LedgerOption, ReasonOption, needs_service, open_ledger
+from fedforget.cli.acting import Acting, operator
+from fedforget.cli.service import HomeOption, LedgerOption, ReasonOption, Shown, ledger_command, needs_service
 from fedforget.cli.terminal import JsonOption, print_result
 from fedforget.console.permissions import Permission
 from fedforget.data.files import write_text
@@ -17,36 +18,26 @@ from fedforget.errors import InputError
 from fedforget.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
-    from fedforget.ledger.schema import Federation
-
+    from fedforget.ledger.book import Ledger
 
 ledger_app = typer.Typer(help="The ledger itself: backup, restore, pin, check, migrate, register, rollback.",
                          no_args_is_help=True)  # fmt: skip
-MethodOption = Annotated[str, typer.Option(help="The method that serves its requests.")]
-PresetOption = Annotated[str | None, typer.Option(help="A preset of the method.")]
-LevelOption = Annotated[str, typer.Option(help="alone, quick or full.")]
-LimitOption = Annotated[float, typer.Option(help="Points of retained accuracy that requests may cost in all.")]
-KeepOption = Annotated[int, typer.Option(help="How long superseded weights stay.")]
-TogetherOption = Annotated[int, typer.Option(help="How many waiting requests are served in one go.")]
 PinOption = Annotated[
     list[str] | None, typer.Option(help="A pin, or a file with one in it; may be repeated.", metavar="PIN")
 ]
 
 
-@ledger_app.command("backup")
+@ledger_command(ledger_app, "backup")
 def make_backup(
+    ledger: Ledger,
     file: Annotated[Path, typer.Argument(help="The archive to write.", metavar="FILE")],
     with_keys: Annotated[bool, typer.Option("--with-keys", help="Put the private keys in: keep it as safe.")] = False,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Shown:
     """Write everything into one archive, while the ledger goes on working."""
-    with open_ledger(home, url) as ledger:
-        from fedforget.ledger.backup import backup
+    from fedforget.ledger.backup import backup
 
-        pin = backup(ledger, file, with_keys=with_keys, actor=operator(ledger))
-    print_result(as_json, {"file": str(file), "pin": str(pin)}, [f"Wrote {file}, up to event {pin.number}.", str(pin)])
+    pin = backup(ledger, file, with_keys=with_keys, actor=operator(ledger))
+    return Shown({"file": str(file), "pin": str(pin)}, [f"Wrote {file}, up to event {pin.number}.", str(pin)])
 
 
 @ledger_app.command()
@@ -66,25 +57,20 @@ def restore(
     where = home or default_home()
     with restore_backup(file, where, url, pins=_pins(pin)) as ledger:
         head = ledger.trail.head()
-    print_result(as_json, {"home": str(where), "pin": str(head)},
-           [f"Restored into {where}; the chain of {head.number} events is intact."])  # fmt: skip
+    line = f"Restored into {where}; the chain of {head.number} events is intact."
+    print_result(as_json, {"home": str(where), "pin": str(head)}, [line])
 
 
-@ledger_app.command("pin")
+@ledger_command(ledger_app, "pin")
 def show_pin(
+    ledger: Ledger,
     out: Annotated[Path | None, typer.Option(help="Write it into this file, outside the ledger's home.")] = None,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Shown:
     """Print the head of the chain. Kept elsewhere, it tells later whether the chain was written anew."""
-    with open_ledger(home, url) as ledger:
-        head = ledger.trail.head()
+    head = ledger.trail.head()
     if out is not None:
         write_text(out, f"{head}\n")
-    print_result(
-        as_json, {"ledger": head.ledger, "number": head.number, "hash": head.hash, "pin": str(head)}, [str(head)]
-    )
+    return Shown({"ledger": head.ledger, "number": head.number, "hash": head.hash, "pin": str(head)}, [str(head)])
 
 
 def _pins(given: Sequence[str] | None) -> tuple[Any, ...]:
@@ -99,18 +85,13 @@ def _pins(given: Sequence[str] | None) -> tuple[Any, ...]:
         raise InputError(f"The pin cannot be read: {error}.") from None
 
 
-@ledger_app.command()
-def check(
-    pin: PinOption = None, home: HomeOption = None, url: LedgerOption = None, as_json: JsonOption = False
-) -> None:
+@ledger_command(ledger_app, "check")
+def check(ledger: Ledger, pin: PinOption = None) -> Shown:
     """Check all of it: the chain, what it speaks of, every file; exit code 1 if something is not as it was."""
-    with open_ledger(home, url) as ledger:
-        found = ledger.trail.check(*_pins(pin))
+    found = ledger.trail.check(*_pins(pin))
     good = f"The chain of {found.events} events is intact, and everything is as it was written."
     values = {"intact": found.intact, "events": found.events, "head": found.head, "problems": found.problems}
-    print_result(as_json, values, list(found.problems) or [good])
-    if not found.intact:
-        raise typer.Exit(1)
+    return Shown(values, list(found.problems) or [good], 0 if found.intact else 1)
 
 
 @ledger_app.command()
@@ -123,81 +104,47 @@ def migrate(home: HomeOption = None, url: LedgerOption = None, as_json: JsonOpti
     print_result(as_json, {"from": before, "to": after}, [line])
 
 
-def print_registered(federation: Federation, as_json: bool) -> None:
-    line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
-    print_result(as_json, federation.to_json(), [line])
-
-
-@ledger_app.command("register")
-def register_run(
-    name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
-    run: Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")],
-    method: MethodOption = DEFAULT_METHOD,
-    preset: PresetOption = None,
-    audit_level: LevelOption = "quick",
-    accuracy_limit: LimitOption = 2.0,
-    keep_days: KeepOption = 30,
-    together: TogetherOption = 1,
-    as_account: AsOption = None,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make a trained run folder a federation that requests can be about."""
-    with open_ledger(home, url) as ledger:
-        actor = acting(ledger, as_account, Permission.ROLL_BACK).actor  # who may say which model is the current one
-        federation = ledger.federations.register_run(
-            name, run, actor=actor, method=method, preset=preset, audit_level=audit_level,
-            accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
-        )  # fmt: skip
-    print_registered(federation, as_json)
-
-
-@ledger_app.command()
+@ledger_command(ledger_app, "rollback", Permission.ROLL_BACK)
 def rollback(
+    ledger: Ledger,
+    who: Acting,
     federation: Annotated[str, typer.Argument(help="The federation.", metavar="NAME")],
     to: Annotated[int, typer.Option(help="The version whose weights come back.")],
     reason: ReasonOption,
-    as_account: AsOption = None,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Shown:
     """Make an older version current again. Requests served since then fail, and can be queued again."""
-    with open_ledger(home, url) as ledger:
-        version = ledger.versions.roll_back(
-            federation, to, reason, actor=acting(ledger, as_account, Permission.ROLL_BACK).actor
-        )
-    print_result(
-        as_json, version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."]
-    )
+    version = ledger.versions.roll_back(federation, to, reason, actor=who.actor)
+    return Shown(version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."])
 
 
-@ledger_app.command("register-flower")
-def register_flower_federation(
+@ledger_command(ledger_app, "register-flower", Permission.ROLL_BACK)
+@ledger_command(ledger_app, "register", Permission.ROLL_BACK)  # who may say which model is the current one
+def register(
+    ledger: Ledger,
+    who: Acting,
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
-    file: Annotated[Path, typer.Argument(help="A TOML file that says where it is.", metavar="FILE")],
-    method: MethodOption = DEFAULT_METHOD,
-    preset: PresetOption = None,
-    audit_level: LevelOption = "quick",
-    accuracy_limit: LimitOption = 2.0,
-    keep_days: KeepOption = 30,
-    together: TogetherOption = 1,
-    as_account: AsOption = None,
-    home: HomeOption = None,
-    url: LedgerOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Make a Flower federation one that requests can be about. FILE names its connection, Flower's home and the run:
-    see examples/deploy/federation.toml."""
-    if not file.is_file():
-        raise InputError(f"There is no file {file} that describes the federation.")
-    with open_ledger(home, url) as ledger:
-        from fedforget.ledger.executor_flower import register_flower
+    place: Annotated[Path, typer.Argument(help="A run folder, or a Flower federation's TOML file.", metavar="PLACE")],
+    method: Annotated[str, typer.Option(help="The method that serves its requests.")] = DEFAULT_METHOD,
+    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
+    audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
+    accuracy_limit: Annotated[
+        float, typer.Option(help="Points of retained accuracy that requests may cost in all.")
+    ] = 2.0,
+    keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
+    together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
+) -> Shown:
+    """Make a trained run folder, or a Flower federation, one that requests can be about.
 
-        actor = acting(ledger, as_account, Permission.ROLL_BACK).actor
-        federation = register_flower(
-            ledger, name, file, actor=actor, method=method, preset=preset,
-            audit_level=audit_level, accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
-        )  # fmt: skip
-    print_registered(federation, as_json)
+    A Flower federation is named by a TOML file with its connection, Flower's home and the run: see
+    examples/deploy/federation.toml."""
+    from fedforget.ledger.executor_flower import register_flower
+
+    if not place.exists():
+        raise InputError(f"There is no file or run folder {place}.")
+    add = partial(register_flower, ledger) if place.is_file() else ledger.federations.register_run
+    federation = add(
+        name, place, actor=who.actor, method=method, preset=preset, audit_level=audit_level,
+        accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
+    )  # fmt: skip
+    line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
+    return Shown(federation.to_json(), [line])

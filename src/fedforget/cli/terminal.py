@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 if TYPE_CHECKING:
     from fedforget.federation.observed import Progress as Report
@@ -20,12 +21,12 @@ DeviceOption = Annotated[str, typer.Option(help="cpu, or a GPU such as cuda.")]
 FolderArgument = Annotated[Path, typer.Argument(help="The run folder.", metavar="RUN")]
 
 
-def print_result(as_json: bool, values: Mapping[str, Any], lines: Sequence[str]) -> None:
+def print_result(as_json: bool, values: Any, lines: Sequence[str | Table]) -> None:
     if as_json:
         print(json.dumps(values))
         return
     for line in lines:
-        Console(highlight=False).print(line, markup=False, soft_wrap=True)
+        Console(highlight=False).print(line, markup=False, soft_wrap=isinstance(line, str))
 
 
 def terminal_bars(quiet: bool, time_left: ProgressColumn | None = None) -> Progress:

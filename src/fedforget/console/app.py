@@ -23,19 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedforget.audit.evidence import code_version
-from fedforget.console import (
-    api_accounts,
-    api_federations,
-    api_requests,
-    api_trail,
-    monitoring,
-    oidc,
-    pages_accounts,
-    pages_federations,
-    pages_requests,
-    pages_trail,
-    sign_in,
-)
+from fedforget.console import accounts, federations, monitoring, oidc, request_pages, requests, sign_in, trail
 from fedforget.console.monitoring import Meters
 from fedforget.console.problems import (
     API,
@@ -58,9 +46,9 @@ from fedforget.ledger.book import Ledger
 
 log = logging.getLogger("fedforget.console")
 TIDY_SECONDS = 3600.0
-PARTS = (
-    monitoring, sign_in, oidc, pages_requests, pages_federations, pages_trail, pages_accounts, api_requests,
-    api_federations, api_trail, api_accounts,
+ROUTERS = (
+    monitoring.router, sign_in.router, oidc.router, request_pages.router, requests.pages, federations.pages,
+    trail.pages, accounts.pages, requests.api, federations.api, trail.api, accounts.api,
 )  # fmt: skip
 
 
@@ -81,8 +69,8 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
         title="fedforget", version=code_version(), lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.state.console = console
-    for part in PARTS:
-        app.router.routes.extend(part.router.routes)  # one flat list: found fast, and checked below
+    for router in ROUTERS:
+        app.router.routes.extend(router.routes)  # one flat list: found fast, and checked below
     app.mount("/static", Assets())
     app.exception_handler(DeniedError)(_denied)
     app.exception_handler(FedForgetError)(_refused)

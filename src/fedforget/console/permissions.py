@@ -5,67 +5,49 @@ A requester sees the requests of their own, everybody else all of them (`SEE_ALL
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from fedforget.ledger.states import Role
-
-
-class Permission(StrEnum):
-    """What a route asks for."""
-
-    OPEN_TO_ALL = "open to all"
-    """Signing in, files of style, health: nothing of the ledger."""
-    KEEP_OWN_ACCOUNT = "keep one's own account"
-    SEE_REQUESTS = "see requests"
-    SEE_ALL_REQUESTS = "see everybody's requests"
-    SUBMIT = "submit a request"
-    ACCEPT = "accept a request"
-    REFUSE = "refuse a request"
-    EXTEND = "extend a deadline"
-    DECIDE = "decide what the gate held"
-    RETRY = "queue a failed request again"
-    SEE_FEDERATIONS = "see federations, their clients and classes"
-    SEE_COUNTS = "see how many samples a client holds"
-    SEE_VERSIONS = "see model versions"
-    ROLL_BACK = "roll a model back"
-    START_DEMO = "start the demo federation"
-    SEE_TRAIL = "see the event trail"
-    CHECK = "check the ledger"
-    VERIFY = "verify a certificate"
-    KEEP_ACCOUNTS = "keep accounts"
-    SEE_METRICS = "see metrics"
-
 
 _EVERYBODY = frozenset(Role)
 _STAFF = _EVERYBODY - {Role.REQUESTER}
 _OFFICERS = frozenset({Role.OFFICER, Role.ADMIN})
 _HANDS = _OFFICERS | {Role.OPERATOR}
 
-ALLOWED: dict[Permission, frozenset[Role]] = {
-    Permission.OPEN_TO_ALL: _EVERYBODY,
-    Permission.KEEP_OWN_ACCOUNT: _EVERYBODY,
-    Permission.SEE_REQUESTS: _EVERYBODY,
-    Permission.SEE_ALL_REQUESTS: _STAFF,
-    Permission.SUBMIT: _EVERYBODY - {Role.AUDITOR},
-    Permission.ACCEPT: _OFFICERS,
-    Permission.REFUSE: _OFFICERS,
-    Permission.EXTEND: _OFFICERS,
-    Permission.DECIDE: _OFFICERS,
-    Permission.RETRY: _HANDS,
-    Permission.SEE_FEDERATIONS: _EVERYBODY,
-    Permission.SEE_COUNTS: _STAFF,
-    Permission.SEE_VERSIONS: _STAFF,
-    Permission.ROLL_BACK: _HANDS,
-    Permission.START_DEMO: _HANDS,
-    Permission.SEE_TRAIL: _STAFF,
-    Permission.CHECK: _STAFF,
-    Permission.VERIFY: _EVERYBODY,
-    Permission.KEEP_ACCOUNTS: frozenset({Role.ADMIN}),
-    Permission.SEE_METRICS: _STAFF,
-}
+
+class Permission(StrEnum):
+    """What a route asks for, in words, and the `roles` that have it."""
+
+    roles: frozenset[Role]
+
+    def __new__(cls, words: str, roles: frozenset[Role]) -> Self:
+        found = str.__new__(cls, words)
+        found._value_, found.roles = words, roles
+        return found
+
+    OPEN_TO_ALL = "open to all", _EVERYBODY
+    """Signing in, files of style, health: nothing of the ledger."""
+    KEEP_OWN_ACCOUNT = "keep one's own account", _EVERYBODY
+    SEE_REQUESTS = "see requests", _EVERYBODY
+    SEE_ALL_REQUESTS = "see everybody's requests", _STAFF
+    SUBMIT = "submit a request", _EVERYBODY - {Role.AUDITOR}
+    ACCEPT = "accept a request", _OFFICERS
+    REFUSE = "refuse a request", _OFFICERS
+    EXTEND = "extend a deadline", _OFFICERS
+    DECIDE = "decide what the gate held", _OFFICERS
+    RETRY = "queue a failed request again", _HANDS
+    SEE_FEDERATIONS = "see federations, their clients and classes", _EVERYBODY
+    SEE_COUNTS = "see how many samples a client holds", _STAFF
+    SEE_VERSIONS = "see model versions", _STAFF
+    ROLL_BACK = "roll a model back", _HANDS
+    START_DEMO = "start the demo federation", _HANDS
+    SEE_TRAIL = "see the event trail", _STAFF
+    CHECK = "check the ledger", _STAFF
+    VERIFY = "verify a certificate", _EVERYBODY
+    KEEP_ACCOUNTS = "keep accounts", frozenset({Role.ADMIN})
+    SEE_METRICS = "see metrics", _STAFF
 
 
 def may(role: Role | None, permission: Permission) -> bool:
     """Whether somebody with this role (None: not signed in) may."""
-    if role is None:
-        return permission is Permission.OPEN_TO_ALL
-    return role in ALLOWED[permission]
+    return permission is Permission.OPEN_TO_ALL if role is None else role in permission.roles

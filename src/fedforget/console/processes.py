@@ -24,10 +24,10 @@ LONGEST_PAUSE = 60.0
 Status = Literal["starting", "running", "restarting", "stopped"]
 
 
-def child(ledger: Ledger, module: str, *words: str, **pipes: Any) -> subprocess.Popen[str]:
+def child(ledger: Ledger, *words: str, **pipes: Any) -> subprocess.Popen[str]:
     """A Python process of ours on the same ledger. The URL may hold a password, so it goes by the environment."""
     environment = {**os.environ, "FEDFORGET_HOME": str(ledger.home), "FEDFORGET_LEDGER": ledger.database.url}
-    command = [sys.executable, "-m", module, *words]
+    command = [sys.executable, "-m", "fedforget.console.children", *words]
     return subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=environment, start_new_session=True, **pipes)
 
 
@@ -71,7 +71,7 @@ class WorkerProcess:
         pause = 1.0
         while not self._stopping.is_set():
             began = time.monotonic()
-            self._process = child(self.ledger, "fedforget.console.worker_process")
+            self._process = child(self.ledger, "worker")
             self.status = "running"
             code = self._process.wait()
             if self._stopping.is_set():
@@ -105,7 +105,7 @@ class DemoProcess:
                 raise ConflictError("The demo federation is being trained already.")
             self._said = {"state": "running", "stage": "starting", "fraction": 0.0}
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            self._process = child(self.ledger, "fedforget.console.demo_federation", actor, **pipes)
+            self._process = child(self.ledger, "demo", actor, **pipes)
         threading.Thread(target=self._follow, args=(self._process,), name="demo", daemon=True).start()
 
     def _follow(self, process: subprocess.Popen[str]) -> None:

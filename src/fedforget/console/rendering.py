@@ -67,6 +67,11 @@ def shown_on(page: Callable[..., Response]) -> Callable[[Handler], Handler]:
     return around
 
 
+def attachment(name: str) -> dict[str, str]:
+    """The header that makes an answer a file to keep."""
+    return {"content-disposition": f'attachment; filename="{name}"'}
+
+
 @cache
 def asset(name: str) -> str:
     """The address of one of our files; it changes with the content, so browsers may keep it for ever."""

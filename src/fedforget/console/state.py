@@ -3,28 +3,58 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from fedforget.console.glance import Glance
-from fedforget.console.limits import RateLimit
 from fedforget.console.monitoring import Meters
 from fedforget.console.oidc import Provider
 from fedforget.console.processes import DemoProcess, WorkerProcess
 from fedforget.console.settings import ConsoleSettings
 from fedforget.console.streams import Streams
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.schema import Federation
 
 Value = TypeVar("Value")
+MOST_KEYS = 50_000
+"""A stranger with many addresses fills no more memory than this."""
+GLANCE_SECONDS = 1.0
 THREADS = 8
 """For what takes a while, and for reading where the database is elsewhere."""
 WRITERS = 4
 """Threads for what changes something."""
 HASHERS = 2
 """Threads for argon2, which is slow on purpose, and takes 64 MB each time."""
+
+
+class RateLimit:
+    """A bucket of `per_minute` permits for each key, refilled steadily. In memory, for this console alone.
+
+    >>> limit = RateLimit(2, now=lambda: 0.0)
+    >>> [limit.take("ann") for _ in range(3)]
+    [0.0, 0.0, 30.0]
+    """
+
+    def __init__(self, per_minute: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.capacity, self._per_second, self._now = max(1.0, float(per_minute)), per_minute / 60.0, now
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, key: str) -> float:
+        """Take a permit: 0, or how many seconds to wait for the next one (and none was taken)."""
+        now = self._now()
+        with self._lock:
+            left, then = self._buckets.pop(key, (self.capacity, now))
+            left = min(self.capacity, left + (now - then) * self._per_second)
+            taken = left >= 1.0
+            self._buckets[key] = (left - 1.0 if taken else left, now)
+            if len(self._buckets) > MOST_KEYS:
+                self._buckets.popitem(last=False)
+        return 0.0 if taken else (1.0 - left) / self._per_second
 
 
 class Denials:
@@ -47,6 +77,33 @@ class Denials:
         body = {**said, "unrecorded_before": missed} if missed else said
         self.ledger.trail.append(who, "denied", body, request)
         return 0.0
+
+
+class Glance:
+    """What many pages show of the whole ledger: figures, and what the federations hold. Read once a second at most;
+    `forget` after a change that its maker will look for."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._kept: dict[str, tuple[float, Any]] = {}
+
+    def figures(self) -> dict[str, Any]:
+        return self._recent("figures", self.ledger.trail.figures)
+
+    def federations(self) -> list[Federation]:
+        found = self._recent("federations", self.ledger.federations.all)
+        return found or self.ledger.federations.all()  # who waits for the first one looks at each page
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def _recent(self, name: str, read: Callable[[], Value]) -> Value:
+        then, found = self._kept.get(name, (float("-inf"), None))
+        if time.monotonic() - then < GLANCE_SECONDS:
+            return found
+        fresh = read()
+        self._kept[name] = (time.monotonic(), fresh)
+        return fresh
 
 
 class Console:

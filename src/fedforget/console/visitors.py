@@ -34,6 +34,7 @@ from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.errors import MissingError
+from fedforget.ledger.schema import Federation
 from fedforget.ledger.schema import Request as ErasureCase
 from fedforget.ledger.states import Role
 
@@ -78,6 +79,13 @@ class Visitor:
     def only_own(self) -> str | None:
         """The one account whose requests they see; None: all."""
         return None if self.may(Permission.SEE_ALL_REQUESTS) else self.name
+
+    def description(self, federation: Federation) -> dict[str, Any]:
+        """What it holds: the names for all, since they ask by them, and the numbers of samples for who may see them."""
+        known = {"shape": [], **federation.description}
+        if self.may(Permission.SEE_COUNTS):
+            return known
+        return known | {"clients": [{**client, "samples": None, "counts": []} for client in known["clients"]]}
 
     def request(self, id: str) -> ErasureCase:
         """A request that they may see. Another's is as if it were not there."""
@@ -258,3 +266,8 @@ async def posted(request: Request) -> dict[str, str]:
 
 
 Posted = Annotated[dict[str, str], Depends(posted)]
+
+
+def whole_number(text: str, digits: int = 9) -> int | None:
+    """A number from a form; None where the text is none, or longer than `digits`."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None

@@ -1,24 +1,22 @@
-"""Pages: the queue, a new request, one request with its actions and its papers."""
+"""Pages of requests: the queue, a new request, one request with what can be done to it, and its live progress."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from fedforget.console import cases
+from fedforget.console import requests as cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
-from fedforget.console.holdings import description_for
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
 from fedforget.console.rendering import SOON, day, deadline, features, render, tone
-from fedforget.console.security import REPORT_POLICY
-from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import OPEN, Ground, RequestState
@@ -104,7 +102,7 @@ def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: in
     federations = visitor.console.glance.federations()
     chosen = next((row for row in federations if row.name == given.get("federation")), None)
     chosen = chosen or (federations[0] if federations else None)
-    described = {row.name: description_for(visitor, row) for row in federations}
+    described = {row.name: visitor.description(row) for row in federations}
     clients = described[chosen.name]["clients"] if chosen else []
     client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
     offers = {name: {**what, "features": features(what["shape"])} for name, what in described.items()}
@@ -137,10 +135,6 @@ def _target(form: dict[str, str]) -> ErasureRequest:
         feature=form.get("feature", "")[:60] if kind == "feature" else None,
         whole=kind == "client",
     )
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 @router.get("/requests/{id}")
@@ -176,8 +170,7 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
         elif act == "refuse":
             ledger.requests.refuse(id, reason, actor=actor)
         elif act == "extend":
-            months = form.get("months", "")
-            ledger.requests.extend(id, int(months) if _is_number(months) else 0, reason, actor=actor)
+            ledger.requests.extend(id, whole_number(form.get("months", "")) or 0, reason, actor=actor)
         elif act == "retry":
             ledger.requests.retry(id, actor=actor)
         elif form.get("publish") in ("yes", "no"):
@@ -211,38 +204,5 @@ async def stream(visitor: Reader, id: str) -> Response:
         secret, ledger = visitor.secret or "", visitor.ledger
         return visitor.by == "token" or await run_in_threadpool(ledger.accounts.session, secret) is not None
 
-    async def lines() -> AsyncIterator[str]:
-        async for line in streams.watch(id, visitor.name, still_allowed):
-            yield line
-
-    return StreamingResponse(lines(), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
-
-
-@router.get("/requests/{id}/certificate.json")
-def download_certificate(visitor: Reader, id: str) -> Response:
-    found = cases.paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
-    return _download(found.content, f"certificate-{id[:12]}.json", "application/json")
-
-
-@router.get("/requests/{id}/evidence.json")
-def download_evidence(visitor: Reader, id: str) -> Response:
-    found = cases.paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
-    return _download(found, f"evidence-{id[:12]}.json", "application/json")
-
-
-@router.get("/requests/{id}/report")
-def show_report(visitor: Reader, id: str, download: str = "") -> Response:
-    """The report as its own page, in a sandbox: it is a file, and whatever is in it can do nothing here."""
-    found = cases.paper(visitor, id, "report", visitor.ledger.requests.report_of)
-    headers = {"content-security-policy": REPORT_POLICY}
-    if download:
-        headers |= _attachment(f"report-{id[:12]}.html")
-    return Response(found, media_type="text/html", headers=headers)
-
-
-def _download(content: str, name: str, media_type: str) -> Response:
-    return Response(content, media_type=media_type, headers=_attachment(name))
-
-
-def _attachment(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{quote(name)}"'}
+    lines = streams.watch(id, visitor.name, still_allowed)
+    return StreamingResponse(lines, media_type="text/event-stream", headers={"x-accel-buffering": "no"})

@@ -1,16 +1,16 @@
-"""The API: requests."""
+"""Requests: what people do to them, the API for it, and their papers. The other pages are in `request_pages`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
 from fastapi import Path, Query
 from fastapi import Response as Answer
 from starlette.responses import Response
 
-from fedforget.console import cases
 from fedforget.console.models import (
     DecisionIn,
     EventOut,
@@ -23,19 +23,74 @@ from fedforget.console.models import (
 )
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
+from fedforget.console.rendering import attachment
 from fedforget.console.security import REPORT_POLICY
-from fedforget.console.visitors import Visitor, allow, guarded_router
+from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
-from fedforget.ledger.states import CLOSED, RequestState
+from fedforget.ledger.states import AT_WORK, CLOSED, RequestState
+from fedforget.requests import ErasureRequest
 
-router = guarded_router(prefix=API, tags=["requests"])
+api = guarded_router(prefix=API, tags=["requests"])
+pages = guarded_router(include_in_schema=False)
+Paper = TypeVar("Paper")
 Id = Annotated[str, Path(max_length=64, description="The request's id, 32 hexadecimal digits.")]
 Reader = Annotated[Visitor, allow(Permission.SEE_REQUESTS)]
 JSON_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {"schema": {"type": "object"}}}}}
 HTML_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
 
-@router.get("/requests")
+def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject: str, ground: str) -> Submission:
+    """A request in the visitor's name, not too many a minute. The same request of somebody else is not shown to who may
+    not see it."""
+    wait = visitor.console.submission_limit.take(f"account {visitor.name}")
+    if wait:
+        raise too_often(wait, "Too many requests at once; wait a minute.")
+    found = visitor.ledger.requests.submit(federation, target, subject=subject, ground=ground, asked_by=visitor.name)
+    if not found.created and visitor.only_own not in (None, found.request.asked_by):
+        raise ConflictError("The same request is on file already; a data-protection officer can say more.")
+    return found
+
+
+def accept(visitor: Visitor, id: str) -> Request:
+    """received -> accepted -> queued. Somebody who was interrupted in between comes here again."""
+    if visitor.ledger.requests.get(id).state != RequestState.ACCEPTED:
+        visitor.ledger.requests.accept(id, actor=visitor.name)
+    return visitor.ledger.requests.queue(id, actor=visitor.name)
+
+
+def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Progress]:
+    """How far those are that a worker has."""
+    at_work = [request.id for request in requests if request.state in AT_WORK]
+    return visitor.ledger.work.progress(at_work) if at_work else {}
+
+
+ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
+    "accept": (Permission.ACCEPT, frozenset({RequestState.RECEIVED, RequestState.ACCEPTED})),
+    "refuse": (
+        Permission.REFUSE,
+        frozenset({RequestState.RECEIVED, RequestState.ACCEPTED, RequestState.QUEUED, RequestState.FAILED}),
+    ),
+    "extend": (Permission.EXTEND, frozenset(RequestState) - {RequestState.DONE, RequestState.REFUSED}),
+    "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
+    "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
+}
+"""What a page offers for a request in these states."""
+
+
+def offered(visitor: Visitor, request: Request) -> list[str]:
+    """What this visitor can do with it now."""
+    return [
+        name
+        for name, (permission, states) in ACTIONS.items()
+        if visitor.may(permission)
+        and request.state in states
+        and not (name == "extend" and (request.extended >= 2 or request.due < visitor.ledger.clock()))
+    ]
+
+
+@api.get("/requests")
 def list_requests(
     visitor: Reader,
     state: Annotated[list[RequestState] | None, Query(description="Only in these states.")] = None,
@@ -57,7 +112,7 @@ def list_requests(
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
     """With what the audit says of each, and how far those are that a worker has."""
     now = visitor.ledger.clock()
-    said, progress = visitor.ledger.versions.verdicts(rows), cases.progress_of(visitor, rows)
+    said, progress = visitor.ledger.versions.verdicts(rows), progress_of(visitor, rows)
     return [_out(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
 
 
@@ -78,14 +133,12 @@ def _aware(moment: datetime | None) -> datetime | None:
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-@router.post(
-    "/requests", status_code=201, responses={200: {"model": RequestOut, "description": "It was there before."}}
-)
+@api.post("/requests", status_code=201, responses={200: {"model": RequestOut, "description": "It was there before."}})
 def submit_request(
     visitor: Annotated[Visitor, allow(Permission.SUBMIT)], submission: SubmissionIn, answer: Answer
 ) -> RequestOut:
     """A new request; the same one twice is one request (200)."""
-    found = cases.submit(
+    found = submit(
         visitor, submission.federation, submission.erasure(), subject=submission.subject, ground=submission.ground
     )
     if not found.created:
@@ -93,67 +146,85 @@ def submit_request(
     return _one(visitor, found.request)
 
 
-@router.get("/requests/{id}")
+@api.get("/requests/{id}")
 def one_request(visitor: Reader, id: Id) -> RequestOut:
     """One request, with how far it is."""
     return _one(visitor, visitor.request(id))
 
 
-@router.get("/requests/{id}/events")
+@api.get("/requests/{id}/events")
 def events_of_request(visitor: Reader, id: Id) -> list[EventOut]:
     """What happened to it, oldest first."""
     visitor.request(id)
     return [EventOut(**event.to_json()) for event in visitor.ledger.trail.events(request=id, after=0, limit=500)]
 
 
-@router.post("/requests/{id}/accept")
+@api.post("/requests/{id}/accept")
 def accept_request(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: Id) -> RequestOut:
     """To be served: it is queued for a worker."""
-    return _one(visitor, cases.accept(visitor, id))
+    return _one(visitor, accept(visitor, id))
 
 
-@router.post("/requests/{id}/refuse")
+@api.post("/requests/{id}/refuse")
 def refuse_request(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: Id, refusal: ReasonIn) -> RequestOut:
     """Not to be served, with the reason."""
     return _one(visitor, visitor.ledger.requests.refuse(id, refusal.reason, actor=visitor.name))
 
 
-@router.post("/requests/{id}/extend")
+@api.post("/requests/{id}/extend")
 def extend_request(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: Id, extension: ExtensionIn) -> RequestOut:
     """One or two months more, two in all, with the reason."""
     return _one(visitor, visitor.ledger.requests.extend(id, extension.months, extension.reason, actor=visitor.name))
 
 
-@router.post("/requests/{id}/decide")
+@api.post("/requests/{id}/decide")
 def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, decision: DecisionIn) -> RequestOut:
     """Publish what the gate held, or reject it."""
     visitor.ledger.versions.decide(id, decision.publish, decision.reason, actor=visitor.name)
     return _one(visitor, visitor.ledger.requests.get(id))
 
 
-@router.post("/requests/{id}/retry")
+@api.post("/requests/{id}/retry")
 def retry_request(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: Id) -> RequestOut:
     """Queue a failed request again."""
     return _one(visitor, visitor.ledger.requests.retry(id, actor=visitor.name))
 
 
-@router.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)
+@api.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)
+@pages.get("/requests/{id}/certificate.json")
 def certificate_of_request(visitor: Reader, id: Id) -> Response:
     """The signed record, byte for byte. Withdrawn: the header `x-fedforget-withdrawn` says when."""
-    found = cases.paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
-    headers = {} if found.withdrawn is None else {"x-fedforget-withdrawn": found.withdrawn.isoformat()}
+    found = _paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
+    headers = attachment(f"certificate-{quote(id[:12])}.json")
+    if found.withdrawn is not None:
+        headers["x-fedforget-withdrawn"] = found.withdrawn.isoformat()
     return Response(found.content, media_type="application/json", headers=headers)
 
 
-@router.get("/requests/{id}/evidence", response_class=Response, responses=JSON_FILE)
+@api.get("/requests/{id}/evidence", response_class=Response, responses=JSON_FILE)
+@pages.get("/requests/{id}/evidence.json")
 def evidence_of_request(visitor: Reader, id: Id) -> Response:
     """The evidence file, byte for byte."""
-    found = cases.paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
-    return Response(found, media_type="application/json")
+    found = _paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
+    return Response(found, media_type="application/json", headers=attachment(f"evidence-{quote(id[:12])}.json"))
 
 
-@router.get("/requests/{id}/report", response_class=Response, responses=HTML_FILE)
-def report_of_request(visitor: Reader, id: Id) -> Response:
+@api.get("/requests/{id}/report", response_class=Response, responses=HTML_FILE)
+@pages.get("/requests/{id}/report")
+def report_of_request(
+    visitor: Reader, id: Id, download: Annotated[str, Query(include_in_schema=False)] = ""
+) -> Response:
     """The report, one HTML file."""
-    found = cases.paper(visitor, id, "report", visitor.ledger.requests.report_of)
-    return Response(found, media_type="text/html", headers={"content-security-policy": REPORT_POLICY})
+    found = _paper(visitor, id, "report", visitor.ledger.requests.report_of)
+    headers = attachment(f"report-{quote(id[:12])}.html") if download else {}
+    # In a sandbox, as a page of its own: it is a file, and whatever is in it can do nothing here.
+    return Response(found, media_type="text/html", headers={"content-security-policy": REPORT_POLICY, **headers})
+
+
+def _paper(visitor: Visitor, id: str, what: str, read: Callable[[str], Paper | None]) -> Paper:
+    """What `read` has of a request that they may see."""
+    visitor.request(id)
+    found = read(id)
+    if found is None:
+        raise MissingError(f"The request has no {what} yet.")
+    return found

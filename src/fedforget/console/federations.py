@@ -1,34 +1,52 @@
-"""Pages: federations, what their clients hold, the lineage of their models, rollback, and the demo."""
+"""Federations, what their clients hold, their models' versions, rollback, and the demo: as pages and as an API."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+from fastapi import Path
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from fedforget.console.holdings import description_for
 from fedforget.console.lineage import draw_lineage
+from fedforget.console.models import LARGEST_NUMBER, FederationOut, RollbackIn, VersionOut
 from fedforget.console.permissions import Permission
-from fedforget.console.problems import status_of
+from fedforget.console.problems import API, status_of
 from fedforget.console.rendering import render
-from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import VersionState
 
-router = guarded_router(include_in_schema=False)
+api = guarded_router(prefix=API, tags=["federations"])
+pages = guarded_router(include_in_schema=False)
+Name = Annotated[str, Path(max_length=64)]
+Number = Annotated[int, Path(ge=1, le=LARGEST_NUMBER)]
 Reader = Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)]
+VersionReader = Annotated[Visitor, allow(Permission.SEE_VERSIONS)]
 Roller = Annotated[Visitor, allow(Permission.ROLL_BACK)]
+Starter = Annotated[Visitor, allow(Permission.START_DEMO)]
 
 
-@router.get("/federations")
-def list_federations(visitor: Reader) -> Response:
+@api.get("/federations")
+def list_federations(visitor: Reader) -> list[FederationOut]:
+    """What a request can be about: clients and classes; how many samples of each, for who may see that."""
+    return [FederationOut.of(row, **visitor.description(row)) for row in visitor.console.glance.federations()]
+
+
+@pages.get("/federations")
+def show_federations(visitor: Reader) -> Response:
     rows = visitor.ledger.federations.all()
     current = {row.name: visitor.ledger.versions.current(row.name) for row in rows[:200]}
     return render(visitor, "federations.html", rows=rows, current=current, demo=visitor.console.demo.progress)
 
 
-@router.get("/federations/{name}")
+@api.get("/federations/{name}")
+def one_federation(visitor: Reader, name: Name) -> FederationOut:
+    row = visitor.ledger.federations.get(name)
+    return FederationOut.of(row, **visitor.description(row))
+
+
+@pages.get("/federations/{name}")
 def show_federation(visitor: Reader, name: str) -> Response:
     """Its clients for everybody; its models for those who may see them."""
     row = visitor.ledger.federations.get(name)
@@ -40,29 +58,46 @@ def show_federation(visitor: Reader, name: str) -> Response:
     about = {number: ", ".join(r.erasure.describe() for r in requests) for number, requests in served.items()}
     picture = draw_lineage(versions, about) if versions else None
     return render(
-        visitor, "federation.html", row=row, description=description_for(visitor, row), versions=versions,
+        visitor, "federation.html", row=row, description=visitor.description(row), versions=versions,
         picture=picture, older=older, served=served,
     )  # fmt: skip
 
 
-@router.get("/federations/{name}/rollback")
+@api.get("/federations/{name}/versions")
+def list_versions(visitor: VersionReader, name: Name) -> list[VersionOut]:
+    """All model versions, oldest first; `parent` makes the lineage."""
+    return [VersionOut.of(row) for row in visitor.ledger.versions.of(name)]
+
+
+@api.get("/federations/{name}/versions/{number}")
+def one_version(visitor: VersionReader, name: Name, number: Number) -> VersionOut:
+    return VersionOut.of(visitor.ledger.versions.get(name, number))
+
+
+@api.post("/federations/{name}/rollback")
+def roll_back(visitor: Roller, name: Name, rollback: RollbackIn) -> VersionOut:
+    """Make an older version's weights current again; requests served since then fail, their certificates are
+    withdrawn."""
+    return VersionOut.of(visitor.ledger.versions.roll_back(name, rollback.to, rollback.reason, actor=visitor.name))
+
+
+@pages.get("/federations/{name}/rollback")
 def confirm_rollback(visitor: Roller, name: str, to: int = 0) -> Response:
     """What would happen, before it does."""
     return _confirm(visitor, name, to)
 
 
 def _confirm(visitor: Visitor, name: str, to: int, problem: str = "", status: int = 200) -> Response:
-    target, current = visitor.ledger.versions.get(name, min(to, 2**31 - 1)), visitor.ledger.versions.current(name)
+    target, current = visitor.ledger.versions.get(name, min(to, LARGEST_NUMBER)), visitor.ledger.versions.current(name)
     undone = [request for request in visitor.ledger.versions.served(name) if (request.version or 0) > target.number]
     return render(
         visitor, "rollback.html", status, name=name, target=target, current=current, undone=undone, problem=problem
     )
 
 
-@router.post("/federations/{name}/rollback")
-def roll_back(visitor: Roller, name: str, form: Posted) -> Response:
-    text = form.get("to", "")
-    to = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+@pages.post("/federations/{name}/rollback")
+def roll_back_by_form(visitor: Roller, name: str, form: Posted) -> Response:
+    to = whole_number(form.get("to", "")) or 0
     try:
         if form.get("confirm") != "yes":
             raise InputError("Tick the box to confirm the rollback.")
@@ -73,13 +108,13 @@ def roll_back(visitor: Roller, name: str, form: Posted) -> Response:
     return RedirectResponse(f"/federations/{name}", 303)
 
 
-@router.post("/demo")
-def start_demo(visitor: Annotated[Visitor, allow(Permission.START_DEMO)]) -> Response:
+@pages.post("/demo")
+def start_demo(visitor: Starter) -> Response:
     """Train the demo federation in the background."""
     visitor.console.demo.start(visitor.name)
     return RedirectResponse("/", 303)
 
 
-@router.get("/demo")
-def demo_progress(visitor: Annotated[Visitor, allow(Permission.START_DEMO)]) -> Response:
+@pages.get("/demo")
+def demo_progress(visitor: Starter) -> Response:
     return JSONResponse(visitor.console.demo.progress)

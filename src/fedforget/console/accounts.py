@@ -1,0 +1,208 @@
+"""One's own account and tokens, and everybody's for an admin: as pages for people, as an API for programs.
+
+What makes or changes a way in is for somebody who is signed in: a session's cookie, with its forgery token in the form
+or in the header `x-csrf-token`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated
+
+from anyio.to_thread import run_sync
+from fastapi import Path
+from pydantic import ValidationError
+from starlette.responses import RedirectResponse, Response
+
+from fedforget.console.models import AccountChange, AccountIn, AccountOut, LinkOut, MeOut, TokenIn, TokenOut
+from fedforget.console.permissions import Permission
+from fedforget.console.problems import API
+from fedforget.console.rendering import render, shown_on
+from fedforget.console.sign_in import let_in
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.errors import InputError
+from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.schema import Account, Token
+from fedforget.ledger.states import Role
+
+api = guarded_router(prefix=API, tags=["accounts"])
+pages = guarded_router(include_in_schema=False)
+Name = Annotated[str, Path(max_length=64)]
+Id = Annotated[str, Path(max_length=64)]
+Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
+Admin = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS)]
+Owner = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT, in_person=True)]
+Keeper = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS, in_person=True)]
+MOST_TOKENS = 50
+"""Of one account, at a time."""
+
+
+@api.get("/me")
+def me(visitor: Member) -> MeOut:
+    """Who you are, and what your role allows."""
+    assert visitor.person is not None
+    granted = [permission.value for permission in Permission if visitor.may(permission)]
+    return MeOut(name=visitor.name, role=visitor.person.role, expires=visitor.person.expires, may=granted)
+
+
+@pages.get("/account")
+def own_account(visitor: Member) -> Response:
+    return _own(visitor)
+
+
+def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
+    account = visitor.ledger.accounts.get(visitor.name)
+    return render(
+        visitor, "account.html", status, account=account, tokens=visitor.ledger.accounts.tokens(visitor.name),
+        secret=secret, problem=problem,
+    )  # fmt: skip
+
+
+@pages.post("/account/password")
+async def change_password(visitor: Owner, form: Posted) -> Response:
+    """The old one is asked for where there is one. All other sessions end."""
+    return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
+
+
+@shown_on(_own)
+def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
+    accounts, password = visitor.ledger.accounts, form.get("new_password", "")
+    if accounts.get(visitor.name).password is not None:
+        if visitor.console.sign_in_limit.take(f"account {visitor.name}"):
+            raise InputError("Too many attempts; wait a minute.")
+        if accounts.authenticate(visitor.name, form.get("password", "")) is None:
+            raise InputError("The old password is not right.")
+    if password != form.get("again", ""):
+        raise InputError("The two new passwords are not the same.")
+    accounts.change(visitor.name, password=password, actor=visitor.name)
+    assert visitor.person is not None
+    return let_in(visitor, visitor.person, "password", "/account")
+
+
+@api.get("/tokens")
+def list_tokens(visitor: Member) -> list[TokenOut]:
+    """Your own tokens, without their secrets."""
+    return [TokenOut.of(token, secret=None) for token in visitor.ledger.accounts.tokens(visitor.name)]
+
+
+@api.post("/tokens", status_code=201)
+def make_token(visitor: Owner, wanted: TokenIn) -> TokenOut:
+    """A token for scripts, in your name; the secret is shown this once. In person: a token cannot make another."""
+    secret, token = _make_token(visitor, wanted)
+    return TokenOut.of(token, secret=secret)
+
+
+@pages.post("/account/tokens")
+@shown_on(_own)
+def make_token_by_form(visitor: Owner, form: Posted) -> Response:
+    try:
+        wanted = TokenIn.model_validate({"label": form.get("label"), "days": form.get("days", "90")})
+    except ValidationError:
+        raise InputError("A token has a label of 1 to 64 characters, and lasts 1 to 3650 days.") from None
+    return _own(visitor, secret=_make_token(visitor, wanted)[0])
+
+
+def _make_token(visitor: Visitor, wanted: TokenIn) -> tuple[str, Token]:
+    """The secret, shown this once, and its row."""
+    now, accounts = visitor.ledger.clock(), visitor.ledger.accounts
+    alive = [t for t in accounts.tokens(visitor.name) if not t.revoked and (not t.expires or t.expires > now)]
+    if len(alive) >= MOST_TOKENS:
+        raise ConflictError(f"You have {MOST_TOKENS} tokens; revoke one that you do not use.")
+    return accounts.make_token(visitor.name, wanted.label, actor=visitor.name, lasting=timedelta(days=wanted.days))
+
+
+@api.delete("/tokens/{id}", status_code=204)
+def revoke_token(visitor: Member, id: Id) -> Response:
+    """One of your own tokens, or, for an admin, anybody's."""
+    _revoke_token(visitor, id)
+    return Response(status_code=204)
+
+
+@pages.post("/account/tokens/{id}/revoke")
+def revoke_token_by_form(visitor: Member, id: str) -> Response:
+    _revoke_token(visitor, id)
+    return RedirectResponse("/account", 303)
+
+
+def _revoke_token(visitor: Visitor, id: str) -> None:
+    """Another's token is as if it were not there, except for an admin."""
+    owner = None if visitor.may(Permission.KEEP_ACCOUNTS) else visitor.name
+    if id not in {token.id for token in visitor.ledger.accounts.tokens(owner)}:
+        raise MissingError("There is no such token, or it was revoked before.")
+    visitor.ledger.accounts.revoke_token(id, actor=visitor.name)
+
+
+@api.get("/accounts")
+def list_accounts(visitor: Admin) -> list[AccountOut]:
+    return [AccountOut.of(row) for row in visitor.ledger.accounts.all()]
+
+
+@pages.get("/accounts")
+def show_accounts(visitor: Admin) -> Response:
+    return _accounts(visitor)
+
+
+def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
+    return render(
+        visitor, "accounts.html", status, rows=visitor.ledger.accounts.all(), roles=list(Role), link=link, about=about,
+        problem=problem,
+    )  # fmt: skip
+
+
+@api.post("/accounts", status_code=201)
+def add_account(visitor: Keeper, wanted: AccountIn) -> AccountOut:
+    """A new account; in person. Without a password it signs in by link, token or OIDC."""
+    return AccountOut.of(visitor.ledger.accounts.add(**wanted.model_dump(), actor=visitor.name))
+
+
+@pages.post("/accounts")
+@shown_on(_accounts)
+def add_account_by_form(visitor: Keeper, form: Posted) -> Response:
+    """A new account, and a link to sign in with."""
+    account = visitor.ledger.accounts.add(
+        form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
+    )
+    return _accounts(visitor, link=_link(visitor, account.name), about=account.name)
+
+
+@api.patch("/accounts/{name}")
+def change_account(visitor: Keeper, name: Name, change: AccountChange) -> AccountOut:
+    """Another role or password, or switched off or on; all its sessions end. In person."""
+    return AccountOut.of(_change(visitor, name, change))
+
+
+@pages.post("/accounts/{name}/change")
+@shown_on(_accounts)
+def change_account_by_form(visitor: Keeper, name: str, form: Posted) -> Response:
+    try:
+        wanted = AccountChange.model_validate({part: form.get(part) or None for part in ("role", "disabled")})
+    except ValidationError:
+        raise InputError("Choose one of the roles.") from None
+    _change(visitor, name, wanted)
+    return RedirectResponse("/accounts", 303)
+
+
+def _change(visitor: Visitor, name: str, wanted: AccountChange) -> Account:
+    """Another's account. One's own password is changed where the old one is asked for."""
+    if wanted.password is not None and visitor.ledger.accounts.get(name).name == visitor.name:
+        raise ConflictError("Your own password is changed under Your account, where the old one is asked for.")
+    return visitor.ledger.accounts.change(name, **wanted.model_dump(), actor=visitor.name)
+
+
+@api.post("/accounts/{name}/link", status_code=201)
+def make_link(visitor: Keeper, name: Name) -> LinkOut:
+    """A link that signs this account in once, within an hour; older ones end. In person."""
+    return LinkOut(link=_link(visitor, name))
+
+
+@pages.post("/accounts/{name}/link")
+@shown_on(_accounts)
+def make_link_by_form(visitor: Keeper, name: str) -> Response:
+    return _accounts(visitor, link=_link(visitor, name), about=name)
+
+
+def _link(visitor: Visitor, name: str) -> str:
+    """The address that signs this account in once."""
+    if visitor.ledger.accounts.get(name).disabled is not None:
+        raise InputError("The account is disabled; enable it first.")
+    secret = visitor.ledger.accounts.make_link(name, actor=visitor.name)
+    return f"{visitor.console.settings.url.rstrip('/')}/link/{secret}"
