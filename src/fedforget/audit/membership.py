@@ -14,7 +14,6 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 import torch
@@ -26,6 +25,7 @@ from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Samples
+from fedforget.federation.beside import pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.seam import Federation
@@ -43,23 +43,6 @@ BINS, RANGE = 40, (-20.0, 20.0)
 """The margin's histogram, in logits."""
 GRID = 51
 """Points of a ROC curve that leave the client: true positive rates at evenly spaced false positive rates."""
-
-
-def same_kind(target: Samples, held_out: Samples) -> Samples:
-    """The most held-out samples in which each pair (true class, trained label) has the share it has in `target`, up to
-    a part of a sample: of the scarcest pair all, of the others as many as go with them, rounded down."""
-    wanted, available = _pairs(target), _pairs(held_out)
-    kinds, counts = wanted.unique(return_counts=True)
-    if not len(kinds):
-        return held_out.select(torch.zeros(0, dtype=torch.int64))
-    there = [(available == kind).nonzero().squeeze(1) for kind in kinds]
-    scale = min(Fraction(len(places), count) for places, count in zip(there, counts.tolist(), strict=True))
-    chosen = [places[: math.floor(scale * count)] for places, count in zip(there, counts.tolist(), strict=True)]
-    return held_out.select(torch.cat(chosen).sort().values)
-
-
-def _pairs(samples: Samples) -> Tensor:
-    return samples.true_labels.cpu() * 1_000_003 + samples.labels.cpu()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +90,7 @@ class AttackMembership(Task):
         notes: tuple[str, ...] = ()
         if known and all(k is not None for k in known):
             references = torch.stack([k for k in known if k is not None])
-            sides["rmia"] = _rmia(margins, references, _pairs(outside))
+            sides["rmia"] = _rmia(margins, references, pairs(outside))
             sides["calibrated"] = (torch.cat(margins) - references.mean(0)).split([len(target), len(outside)])
             easier = F.softplus(-references).mean(0) - F.softplus(-torch.cat(margins))
             numbers |= _gap("calibrated", *easier.split([len(target), len(outside)]))
