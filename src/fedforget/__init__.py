@@ -15,10 +15,11 @@ from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round, train
 from fedforget.federation.seam import Federation
-from fedforget.methods import METHODS, Forgetting, forget
+from fedforget.methods import METHODS, Forgetting
 from fedforget.models import MODELS, build_model
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.runs.ladder import Climb, forget
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "METHODS",
     "MODELS",
     "Backdoor",
+    "Climb",
     "Cost",
     "Dataset",
     "DivergedError",

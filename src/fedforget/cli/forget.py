@@ -11,8 +11,7 @@ import typer
 from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, print_result, progress_bars
 from fedforget.errors import InputError
-from fedforget.methods import DEFAULT_METHOD, METHODS, method_settings, setting_words
-from fedforget.methods.fedaf.settings import EFFORTS
+from fedforget.methods import LADDER, METHODS, RUNGS, method_settings, setting_words
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import Result
 
@@ -25,11 +24,15 @@ def forget(
     feature: targets.FeatureOption = None,
     whole_client: targets.WholeOption = False,
     target: targets.TargetOption = None,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = DEFAULT_METHOD,
-    preset: Annotated[str | None, typer.Option(help="A preset of the method, such as recommended or paper.")] = None,
     effort: Annotated[
-        str | None, typer.Option(help=f"What fedaf may cost, and so what it changes: one of {', '.join(EFFORTS)}.")
+        str | None,
+        typer.Option(help=f"One rung of the ladder alone: {', '.join(RUNGS)}. Default: climb as far as needed."),
     ] = None,
+    at_most: Annotated[str | None, typer.Option(help="The highest rung to climb.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"In place of the ladder, a method without a check: {', '.join(METHODS)}.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="A preset of the method, such as paper.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
     ] = None,
@@ -43,8 +46,10 @@ def forget(
     requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
         raise InputError(f"Name one target, and whose it is: {targets.HOW_TO_NAME_ONE}.")
-    preset = _preset(method, preset, effort)
-    overrides = _settings(method, preset, setting or ())
+    if method is not None and (effort is not None or at_most is not None):
+        raise InputError("--effort and --at-most are about the ladder; leave them out, or leave out --method.")
+    method, climbing = method or LADDER, {"lowest": effort, "at_most": at_most or effort}
+    overrides = {name: rung for name, rung in climbing.items() if rung} | _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
     with progress_bars(as_json) as progress:
         folder = forget_run(run, requests, method, preset, progress=progress, device=device, adopt=adopt, **overrides)
@@ -58,26 +63,18 @@ def forget(
     result = Result.read(folder)
     cost, written = result.cost, result.to_json()
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in cost.seconds.items() if seconds >= 0.005)
-    values = {key: written[key] for key in ("method", "preset", "target", "sha256", "settings", "cost")}
+    values = {key: written[key] for key in ("method", "preset", "target", "sha256", "settings", "cost", "notes")}
+    values["rungs"] = written.get("rungs", [])
     print_result(
         as_json,
         {"folder": str(folder), **values},
         [
+            *(f"{rung.name}: {rung.word}. {rung.reason}" for rung in result.rungs),
             f"Served {result.target} in {cost.total_seconds:.2f} s ({stages}).",
+            *result.notes,
             f"The new model is in {folder}; whether it forgot, the audit tells: fedforget audit {run}",
         ],
     )
-
-
-def _preset(method: str, preset: str | None, effort: str | None) -> str | None:
-    """The preset that an effort stands for, or the one that was named."""
-    if effort is None:
-        return preset
-    if effort not in EFFORTS:
-        raise InputError(f"Effort '{effort}' is unknown; choose one of {', '.join(EFFORTS)}.")
-    if preset is not None or method != "fedaf":
-        raise InputError("--effort picks a preset of fedaf; leave out --preset and --method, or --effort.")
-    return EFFORTS[effort][0]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
 from fedforget.methods.fedaf.extensions.principal import jacobian, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.settings import RECOMMENDED, PaperSettings
+from fedforget.methods.fedaf.settings import OVERWRITE, PaperSettings
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
@@ -63,7 +63,7 @@ def variants(factors: Sequence[str]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {BASE: {}}
     for factor in factors:
         for changes in FACTORS[factor]:
-            new = {name: value for name, value in changes.items() if getattr(RECOMMENDED.opened(), name) != value}
+            new = {name: value for name, value in changes.items() if getattr(OVERWRITE.opened(), name) != value}
             if new:
                 found[variant_name(new)] = new
     return found
@@ -75,9 +75,9 @@ def variant_name(changes: Mapping[str, Any]) -> str:
 
 def specs(options: Options) -> list[CellSpec]:
     for method, preset in options.methods or ():
-        if (method, preset) != ("fedaf", "recommended"):
+        if (method, preset) != ("overwrite", "default"):
             raise InputError(
-                f"Experiment 'ablation' takes fedaf:recommended apart; it cannot do that with '{method}:{preset}'."
+                f"Experiment 'ablation' takes overwrite:default apart; it cannot do that with '{method}:{preset}'."
             )
     chosen = variants(QUICK_FACTORS if options.quick else tuple(FACTORS))
     return request_specs(replace(options, classes=options.classes or (0,)), tuple(chosen.items()))
@@ -209,5 +209,5 @@ ABLATION = Experiment(
     tables=tables,
     remarks=remarks,
     figures=figures,
-    methods="fedaf:recommended",
+    methods="overwrite:default",
 )

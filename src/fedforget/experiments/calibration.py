@@ -38,7 +38,7 @@ from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
 SUBJECTS = ("untouched", "retrained", "noisy head", "masked", "last layer", "ascent")
-METHODS = ("fedaf:recommended", "fedquit:default", "not:default", "sga:ewc")
+METHODS = ("overwrite:default", "fedquit:default", "not:default", "sga:ewc")
 """Judged as well, though the truth of these is what the audit is for."""
 CLIENTS = 4
 

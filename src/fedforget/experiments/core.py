@@ -104,8 +104,8 @@ def run(out: CellFile, todo: Sequence[Unit], threads: int, say: Callable[[str], 
 
 def cell_names(unit: Unit) -> tuple[str, ...]:
     """The models of a unit: `method:preset`, or `before`."""
-    others = ("fedaf:recommended", "fedaf:paper", "fedaf-c:default")
-    return ("before", "retrain:default", *(others if unit.poisoned else ("fedaf:recommended", "fedaf:to-zero")))
+    others = ("overwrite:default", "fedaf:paper", "fedaf-c:default")
+    return ("before", "retrain:default", *(others if unit.poisoned else ("overwrite:default", "fedaf:to-zero")))
 
 
 class CoreBench:

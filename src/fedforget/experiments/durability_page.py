@@ -12,14 +12,14 @@ from fedforget.experiments.engine import Row
 from fedforget.experiments.pages import provenance_of, rows_in
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
-from fedforget.methods.fedaf.settings import EFFORTS
+from fedforget.methods import RUNGS
 
 INTRODUCTION = f"""\
-A point on this list is picked with one option: `fedforget forget --effort {"|".join(EFFORTS)}` (presets
-of `fedaf`). Each line is a method minus Retrain after the same further ordinary rounds, none of which sees the target:
+A rung is picked with one option: `fedforget forget --effort {"|".join(RUNGS)}`; without it the ladder
+picks one. Each line is a method minus Retrain after the same further ordinary rounds, none of which sees the target:
 0 is as if it had never been there. For poisoned targets BD Acc tells; for clean ones the memory gap (accuracy on the
-target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. How the presets came
-about, and what else was tried: [lasting](../decisions/lasting.md)."""
+target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. What else was tried:
+[rebuilding](../decisions/rebuilding.md)."""
 AFTER = ("3", "5")
 
 

@@ -19,7 +19,7 @@ from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS, method_settings
-from fedforget.methods.fedaf.settings import LEFT, FedAFSettings, PaperSettings
+from fedforget.methods.fedaf.settings import LEFT, OverwriteSettings, PaperSettings
 from fedforget.params import State
 
 Row = dict[str, Any]
@@ -199,7 +199,8 @@ def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
 
 def _on_network(settings: Any, options: Options) -> Any:
     """The settings with a number for every `auto`, and with all that a preset of ours has settled."""
-    return settings.opened().for_network(options.settings.weights) if isinstance(settings, FedAFSettings) else settings
+    own = isinstance(settings, OverwriteSettings)
+    return settings.opened().for_network(options.settings.weights) if own else settings
 
 
 def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> None:
@@ -210,7 +211,7 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
     idle: frozenset[str] = frozenset()
     if now and then:
         preset = METHODS[spec.method].presets[spec.preset]
-        preset = preset.opened() if isinstance(preset, FedAFSettings) else preset
+        preset = preset.opened() if isinstance(preset, OverwriteSettings) else preset
         before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
         then = asdict(_on_network(before, options)) | then
         if isinstance(preset, PaperSettings):

@@ -171,5 +171,5 @@ FEATURE = Experiment(
     tables=tables,
     figures=figures,
     remarks=remarks,
-    methods="retrain,fedaf:recommended",
+    methods="retrain,overwrite:default",
 )

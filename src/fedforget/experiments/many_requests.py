@@ -43,7 +43,7 @@ def specs(options: Options) -> list[CellSpec]:
 def _ways_of(method: str, preset: str) -> tuple[str, ...]:
     if method == RETRAIN:
         return (AT_ONCE,)
-    return (ONE_BY_ONE, AT_ONCE, LAST) if preset in ("lasting", "thorough") else (ONE_BY_ONE, AT_ONCE)
+    return (ONE_BY_ONE, AT_ONCE)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from fedforget.experiments.paper_numbers import STATED
 from fedforget.experiments.summaries import by_method, by_setting, counted, entry, notes_of
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import METHODS
-from fedforget.methods.fedaf.settings import FedAFSettings, PaperSettings
+from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
 
 COLUMNS = {"bd_acc": "target (BD Acc)", "test_acc": "non-target (Test Acc)", "retained_acc": "retained data",
            "true_acc": "target as its true class"}  # fmt: skip
@@ -60,10 +60,10 @@ Q = Knob("teachers", "teachers Q", "teachers", (5, 10, 15, 20), "sec:hyper", {"m
 def specs(knob: Knob, options: Options) -> list[CellSpec]:
     for method, preset in options.methods or ():
         settings = METHODS[method].presets[preset]
-        if not isinstance(settings, FedAFSettings) or not knob.had_by(settings.opened()):
+        if not isinstance(settings, OverwriteSettings) or not knob.had_by(settings.opened()):
             raise InputError(
                 f"Method '{method}' has no {knob.word} to vary; experiment '{knob.experiment}' takes fedaf:paper and "
-                "fedaf:recommended."
+                "overwrite:default."
             )
     varied = [(value, knob.overrides(value)) for value in knob.values]
     return request_specs(replace(options, classes=options.classes or (0,)), varied)
@@ -126,7 +126,7 @@ def _experiment(knob: Knob, title: str) -> Experiment:
         tables=partial(tables, knob),
         remarks=partial(remarks, knob),
         figures=partial(figures, knob),
-        methods="fedaf:paper,fedaf:recommended",
+        methods="fedaf:paper,overwrite:default",
     )
 
 

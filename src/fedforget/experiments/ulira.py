@@ -277,6 +277,6 @@ ULIRA = Experiment(
     tables=tables,
     remarks=remarks,
     figures=figures,
-    methods="fedaf:recommended,sga:ewc,fedquit,not,pgd,fedosd",
+    methods="overwrite:default,sga:ewc,fedquit,not,pgd,fedosd",
     federation="It trains a federation of its own that memorises; the note below the tables describes it.",
 )

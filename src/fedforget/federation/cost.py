@@ -48,6 +48,19 @@ class Cost:
         }
 
     @classmethod
+    def total(cls, costs: Iterable[Cost]) -> Cost:
+        """The sum of bills; memory and storage at their highest."""
+        whole = cls()
+        for cost in costs:
+            for stage, seconds in cost.seconds.items():
+                whole.seconds[stage] = whole.seconds.get(stage, 0.0) + seconds
+            whole.gradient_evaluations += cost.gradient_evaluations
+            whole.bytes += cost.bytes
+            whole.stored_bytes = max(whole.stored_bytes, cost.stored_bytes)
+            whole.peak_bytes = max(whole.peak_bytes, cost.peak_bytes)
+        return whole
+
+    @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cost:
         names = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
         return cls(dict(values["seconds_by_stage"]), *(values[name] for name in names))

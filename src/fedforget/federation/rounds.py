@@ -164,14 +164,19 @@ def train_part(
     purpose: str,
     *,
     min_samples: int,
+    last_rate: float = 1.0,
 ) -> State:
-    """Ordinary rounds over parts of everybody's retained data, together `part` of the training that there once was."""
+    """Rounds over parts of everybody's retained data, together `part` of the training that there once was.
+
+    The learning rate falls in a straight line to `last_rate` of the schedule's."""
     passes = part * schedule.rounds * schedule.epochs
     rounds = max(FEWEST_ROUNDS, math.ceil(passes))
     for round in range(rounds):
+        ordinary = schedule.train_task(round, exclude)
+        rate = 1.0 + (last_rate - 1.0) * round / (rounds - 1)
         task = replace(
-            schedule.train_task(round, exclude), epochs=1, share=min(1.0, passes / rounds), min_samples=min_samples,
-            purpose=purpose,
+            ordinary, epochs=1, share=min(1.0, passes / rounds), min_samples=min_samples, purpose=purpose,
+            lr=ordinary.lr * rate,
         )  # fmt: skip
         state = run_round(federation, state, task)
     return state

@@ -28,7 +28,7 @@ from fedforget.federation.starts import network_of
 from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
-from fedforget.methods import DEFAULT_METHOD, Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -117,7 +117,7 @@ class Forget(Strategy):
         sample_ids: Iterable[int] | None = None,
         feature: int | Iterable[int] | None = None,
         whole_node: bool = False,
-        method: str = DEFAULT_METHOD,
+        method: str = "overwrite",
         preset: str | None = None,
         **overrides: Any,
     ) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from fedforget.errors import DivergedError, InputError
+from fedforget.federation.beside import CountBeside, CountElsewhere
 from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
 from fedforget.federation.cost import Cost, Meter
 from fedforget.federation.history import History
@@ -26,16 +27,13 @@ from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, frr, sga
 from fedforget.methods.checks import check_targets
-from fedforget.methods.fedaf.method import check_requests, forget_with_fedaf
+from fedforget.methods.fedaf.method import forget_with_fedaf
 from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
-    LASTING,
+    OVERWRITE,
     PAPER,
-    QUICK,
-    RECOMMENDED,
-    THOROUGH,
-    FedAFSettings,
+    OverwriteSettings,
 )
 from fedforget.methods.fedaf.tasks import TASKS as FEDAF_TASKS
 from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
@@ -43,10 +41,23 @@ from fedforget.methods.fedosd import FedOSDSettings, MeanGradient, forget_with_f
 from fedforget.methods.fedquit import Distil, FedQUITSettings, forget_with_fedquit
 from fedforget.methods.negation import NegationSettings, forget_by_negation
 from fedforget.methods.pgd import Climb, PGDSettings, forget_with_pgd
+from fedforget.methods.rebuild import RebuildSettings, rebuild
 from fedforget.methods.retrain import RetrainSettings, retrain
+from fedforget.methods.rungs import LADDER, RUNGS, LadderSettings
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
 
+__all__ = [
+    "DEFAULT_METHOD",
+    "LADDER",
+    "METHODS",
+    "RUNGS",
+    "Forgetting",
+    "LadderSettings",
+    "Method",
+    "forget",
+    "method_settings",
+]
 Curves = dict[str, list[float]]
 
 
@@ -70,27 +81,32 @@ class Method:
 
 
 _SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
+_PAPER_SAYS_NOTHING = "it is the paper's, which says nothing of features"
 METHODS: dict[str, Method] = {
+    "overwrite": Method(
+        forget_with_fedaf, {"default": OVERWRITE}, "overwrite the target with new memories: our FedAF", FEDAF_TASKS
+    ),
+    "rebuild": Method(
+        rebuild,
+        {"default": RebuildSettings()},
+        "break the weights, and train on without the target for a short time",
+        (CountBeside, CountElsewhere),
+        no_feature="it asks how well the target is known beside unseen data, and a feature is of all data",
+    ),
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
         forget_with_fedaf,
-        {
-            "recommended": RECOMMENDED,
-            "quick": QUICK,
-            "lasting": LASTING,
-            "thorough": THOROUGH,
-            "paper": PAPER,
-        },
-        "overwrite the target with new memories",
+        {"paper": PAPER},
+        "the paper's FedAF",
         FEDAF_TASKS,
-        check=check_requests,
+        no_feature=_PAPER_SAYS_NOTHING,
     ),
     "fedaf-c": Method(
         forget_with_fedaf,
         {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING},
         "new memories without the knowledge preserver",
         FEDAF_TASKS,
-        no_feature="it is the paper's, which says nothing of features",
+        no_feature=_PAPER_SAYS_NOTHING,
     ),
     "frr": Method(
         frr.retrain_rapidly,
@@ -143,7 +159,8 @@ METHODS: dict[str, Method] = {
     ),
     "not": Method(forget_by_negation, {"default": NegationSettings()}, "negate the first layer and train on"),
 }
-DEFAULT_METHOD = "fedaf"
+DEFAULT_METHOD = LADDER
+"""It has settings and no row: it is climbed (`runs/ladder.py`), and its rungs are methods."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +182,9 @@ class Forgetting:
 
 def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
     """(name of the preset, settings) of a method, with single settings changed by name."""
-    if method not in METHODS:
-        raise InputError(f"Method '{method}' is unknown; choose one of {', '.join(METHODS)}.")
-    presets = METHODS[method].presets
+    if method not in METHODS and method != LADDER:
+        raise InputError(f"Method '{method}' is unknown; choose one of {', '.join((LADDER, *METHODS))}.")
+    presets = {"default": LadderSettings()} if method == LADDER else METHODS[method].presets
     preset = preset or next(iter(presets))
     if preset not in presets:
         raise InputError(f"Method '{method}' has no preset '{preset}'; choose one of {', '.join(presets)}.")
@@ -183,7 +200,7 @@ def method_settings(method: str, preset: str | None = None, /, **overrides: Any)
 def _opened(settings: Any, names: Iterable[str]) -> Any:
     """The settings themselves; FedAF's with all that our way has settled, where one of the names is of these: so an
     ablation takes a preset of ours apart."""
-    opened = settings.opened() if isinstance(settings, FedAFSettings) else settings
+    opened = settings.opened() if isinstance(settings, OverwriteSettings) else settings
     added = {item.name for item in fields(opened)} - {item.name for item in fields(settings)}
     return opened if added.intersection(names) else settings
 
@@ -221,7 +238,7 @@ def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None
 
 def check_history(method: str, history: History | None) -> None:
     """Refuse a method that needs the clients' models of training where none were kept, or not all are there."""
-    if not METHODS[method].needs_history:
+    if method == LADDER or not METHODS[method].needs_history:
         return
     if history is None:
         raise InputError(
@@ -235,6 +252,8 @@ def check_history(method: str, history: History | None) -> None:
 
 def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest]) -> None:
     """Refuse a method, or settings of it, that cannot serve what these requests ask for, whoever holds the data."""
+    if method == LADDER:
+        return
     feature, why = next((r for r in requests if r.kind == "feature"), None), METHODS[method].no_feature
     if feature is not None and why:
         can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
@@ -259,7 +278,7 @@ def forget(
     state: Mapping[str, Tensor],
     requests: ErasureRequest | Sequence[ErasureRequest],
     schedule: Schedule,
-    method: str = DEFAULT_METHOD,
+    method: str,
     preset: str | None = None,
     *,
     served: Sequence[ErasureRequest] = (),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fedforget.methods.fedaf.settings import EFFORTS
-
 Row = dict[str, Any]
 NAMES = {
-    "before": "Before forgetting", "retrain": "Retrain", "fedaf": "FedAF", "fedaf-c": "FedAF-C",
+    "before": "Before forgetting", "retrain": "Retrain", "ladder": "Ladder",
+    "overwrite": "Overwrite", "rebuild": "Rebuild", "fedaf": "FedAF", "fedaf-c": "FedAF-C",
     "fedosd": "FedOSD", "federaser": "FedEraser", "fedquit": "FedQuit", "frr": "FRR", "sga": "SGA", "cdp": "CDP",
     "pgd": "PGD", "not": "NoT",
 }  # fmt: skip
@@ -27,8 +26,7 @@ class Comparison:
         self.classes: list[str] = audit["classes"]
         self.before, self.retrain = first("before", None), first("retrain", "default")
         others = [row for row in rows if row not in (self.before, self.retrain)]
-        efforts = (first("fedaf", preset) for preset, _ in EFFORTS.values())
-        self.default: Row | None = next(filter(None, efforts), others[0] if others else None)
+        self.default: Row | None = first("ladder", "default") or (others[0] if others else None)
         """The row the summary is about: the default method, or the first there is."""
         self.some_came_back = any(map(self.came_back, rows))
 
@@ -64,13 +62,9 @@ class Comparison:
         return "back" if self.came_back(row) else "forgot"
 
 
-def bought(row: Row) -> str | None:
-    """What the effort that FedAF was run with buys."""
-    words = {preset: (effort, buys) for effort, (preset, buys) in EFFORTS.items()}
-    if row["method"] != "fedaf" or row["preset"] not in words:
-        return None
-    effort, buys = words[row["preset"]]
-    return f"Effort “{effort}”: {buys}."
+def rungs(row: Row) -> list[str]:
+    """What the ladder did, a sentence for each rung."""
+    return [f"{rung['name'].capitalize()}: {rung['word']}. {rung['reason']}" for rung in row.get("rungs") or ()]
 
 
 def row_name(row: Row) -> str:

@@ -17,7 +17,7 @@ from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
 from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
-from fedforget.report.comparison import NAMES, Comparison, bought, row_name
+from fedforget.report.comparison import NAMES, Comparison, row_name, rungs
 from fedforget.report.numbers import amount, human_bytes, loss, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
 
@@ -46,7 +46,7 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         stages=[(stage, stage_colour(stage)) for stage in used_stages(audit["rows"])],
         pictures=sample_pictures(audit, dataset, backdoor),
         row_name=row_name,
-        bought=bought,
+        rungs=rungs,
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,

@@ -13,6 +13,7 @@ from fedforget.data.samples import Dataset
 from fedforget.federation.observed import Progress
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
+from fedforget.methods import LADDER
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.record import BEFORE, Figures, Result
@@ -35,8 +36,8 @@ def audit_models(
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
     oracle = models.get("retrain:default")
-    order = {"retrain": 0, "fedaf": 1}
-    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset != "recommended"))
+    order = {"retrain": 0, LADDER: 1}
+    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
     rows = [Figures(BEFORE, None), *map(Figures.of, ordered)]
     for index, row in enumerate(rows):
         progress("measuring", index, len(rows))

@@ -41,7 +41,7 @@ def demo_run(folder: Path, *, progress: Progress = silent, say: Callable[[str], 
             f"{config.backdoor.flipped_label}.")  # fmt: skip
         train_run(folder, config, progress=progress)
     say("2  A request arrives: client 0 withdraws its class 3.")
-    for method, preset in (("fedaf", "recommended"), ("fedaf", "paper"), ("fedaf-c", "default")):
+    for method, preset in (("overwrite", "default"), ("fedaf", "paper"), ("fedaf-c", "default")):
         try:
             forget_run(folder, [DEMO_REQUEST], method, preset, progress=progress)
             say(f"3  {method} ({preset}) has served it.")

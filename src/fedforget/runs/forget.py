@@ -12,18 +12,19 @@ from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.seam import Federation
 from fedforget.methods import (
     DEFAULT_METHOD,
+    LADDER,
     METHODS,
     Forgetting,
     check_history,
     check_servable,
-    forget,
     method_settings,
 )
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.ladder import Climb, forget
 from fedforget.runs.record import MODEL, RESULT, Result
-from fedforget.runs.store import FolderCheckpoints, make_folder, save_model
+from fedforget.runs.store import FolderCheckpoints, FolderRungs, make_folder, save_model
 
 
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
@@ -146,19 +147,22 @@ def branch_off(
 ) -> Path:
     folder = branch_folder(run, requests, method, preset)
     schedule = run.config.schedule
-    total = schedule.rounds * len(federation.clients) if METHODS[method].resumable else len(federation.clients) + 1
-    watched = Watched(federation, f"{method} ({preset})", total, progress)
-    store = FolderCheckpoints(folder, (method_settings(method, preset, **overrides)[1], trunk.served))
+    whole = method == LADDER or METHODS[method].resumable
+    total = schedule.rounds * len(federation.clients) if whole else len(federation.clients) + 1
+    watched = Watched(federation, method if preset == "default" else f"{method} ({preset})", total, progress)
+    settings = (method_settings(method, preset, **overrides)[1], trunk.served)
+    store, rungs = FolderCheckpoints(folder, settings), FolderRungs(folder, settings)
     try:
         result = forget(
             watched, run.load_trunk(trunk), requests, schedule, method, preset,
-            served=trunk.served, checkpoints=store, history=run.history, **overrides,
+            served=trunk.served, checkpoints=store, history=run.history, kept=rungs, **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
         raise
     _record(run, result, trunk)
     store.clear()
+    rungs.clear()
     return folder
 
 
@@ -171,6 +175,7 @@ def _record(run: Run, made: Forgetting, before: Trunk) -> None:
     Result(
         made.method, made.preset, made.requests, before, save_model(folder / MODEL, made.state),
         made.exact, vars(made.settings), made.cost, made.curves, made.notes,
+        rungs=made.rungs if isinstance(made, Climb) else (),
     ).write(folder)  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from fedforget.federation.cost import Cost
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Trunk
+from fedforget.runs.ladder import Rung
 from fedforget.runs.store import load_model, read_sealed, write_sealed
 
 RESULT, MODEL, AUDIT, REPORT = "result.json", "model.safetensors", "audit.json", "report.html"
@@ -45,6 +46,8 @@ class Result:
     """What a person should know of how it went."""
     diverged: str | None = None
     """Why there is no model, if there is none."""
+    rungs: tuple[Rung, ...] = ()
+    """What was tried, where the ladder was climbed."""
 
     @property
     def id(self) -> str:
@@ -76,6 +79,7 @@ class Result:
             "cost": self.cost.to_json(),
             "curves": dict(self.curves),
             "notes": list(self.notes),
+            **({"rungs": [rung.to_json() for rung in self.rungs]} if self.rungs else {}),
         }
 
     @classmethod
@@ -88,6 +92,7 @@ class Result:
         return cls(
             *asked, values["sha256"], bool(values.get("exact", False)), values["settings"],
             Cost.from_json(values["cost"]), values["curves"], tuple(values.get("notes", ())),
+            rungs=tuple(Rung.from_json(rung) for rung in values.get("rungs", ())),
         )  # fmt: skip
 
     def write(self, folder: Path) -> None:
@@ -105,7 +110,7 @@ class Result:
         return load_model(folder / MODEL, self.sha256)
 
 
-FOUND = ("model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence")
+FOUND = ("model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence", "rungs")
 """What a row of audit.json leaves out where it was not found."""
 
 
@@ -134,13 +139,16 @@ class Figures:
     """As `Verdict.to_json` gives it."""
     evidence: Mapping[str, str] | None = None
     """The `file` with the readings, named from the run folder, and its `sha256`."""
+    rungs: Sequence[Mapping[str, Any]] | None = None
+    """What was tried, as `Rung.to_json` gives it, where the ladder was climbed."""
 
     @classmethod
     def of(cls, result: Result) -> Figures:
         """What its result tells of a model, before anything is measured."""
         if result.diverged is not None:
             return cls(result.method, result.preset, result.diverged)
-        return cls(result.method, result.preset, None, result.notes, result.cost, result.curves)
+        rungs = [rung.to_json() for rung in result.rungs] or None
+        return cls(result.method, result.preset, None, result.notes, result.cost, result.curves, rungs=rungs)
 
     @property
     def name(self) -> str:

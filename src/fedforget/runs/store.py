@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,19 @@ class FolderCheckpoints:
 
     def clear(self) -> None:
         self._kept.drop()
+
+
+class FolderRungs:
+    """Keeps the models of an unfinished climb in its folder; those made with other settings do not count."""
+
+    def __init__(self, folder: Path, settings: Any) -> None:
+        self._folder, self._settings = folder / "rungs", repr(settings)
+
+    def load(self, name: str) -> tuple[dict[str, Any], State] | None:
+        return NotedModel(self._folder / name, settings=self._settings).load()
+
+    def save(self, name: str, state: State, note: Mapping[str, Any]) -> None:
+        NotedModel(self._folder / name, settings=self._settings).save(state, **note)
+
+    def clear(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)

@@ -24,7 +24,7 @@ from fedforget.params import state_of, weight_count
 
 SHORT = 3
 """So often in a turn is a request timed, which is short beside Retrain."""
-REQUEST = "fedaf:quick"
+REQUEST = "overwrite:default"
 COMPARED = {"retrain": "retrain", "sga": "sga", "sga plain": "sga:plain", "fedquit": "fedquit"}
 """What a request is held against, with the method and preset of each."""
 
@@ -49,7 +49,7 @@ def request(run: Run) -> dict[str, Any]:
         "epoch": Work(lambda: list(federation.ask(epoch, state, [ASKING_CLIENT]))),
         "request": forgetting(),
         **{f"request, s = {s}": forgetting(sketch_rows=s) for s in (50, 200)},
-        "request, recommended": forgetting("fedaf:recommended"),
+        "request, recommended": forgetting("overwrite:default"),
         **{name: forgetting(method) for name, method in COMPARED.items()},
     }
     works = {name: work if name in COMPARED else replace(work, times=SHORT) for name, work in works.items()}
@@ -183,7 +183,7 @@ def target(run: Run) -> dict[str, Any]:
 def bytes_sent(run: Run) -> dict[str, Any]:
     """Bytes between server and clients, of one request; they do not depend on the data, so there is little of it."""
     cases = [("cnn", (1, 8, 8), 2)] if run.quick else [("cnn", (1, 28, 28), 5), ("resnet10", (3, 32, 32), 20)]
-    methods = {"fedaf": "fedaf", "fedaf, whole client": "fedaf", **COMPARED}
+    methods = {"overwrite": "overwrite", "overwrite, whole client": "overwrite", **COMPARED}
     table = []
     for name, shape, rounds in cases:
         for label, method in methods.items():

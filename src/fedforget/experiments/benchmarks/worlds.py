@@ -52,7 +52,7 @@ class NoiseWorld:
     device: str = "cpu"
     threads: int = 1
     rounds: int = 5
-    method: str = "fedaf"
+    method: str = "overwrite"
     preset: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     requests: int = 3

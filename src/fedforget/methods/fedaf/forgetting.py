@@ -29,6 +29,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.captured import Gradient, gradient_of
 from fedforget.federation.client import Client
+from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import SGD, length_of
 from fedforget.federation.tasks import Reply, Task
@@ -45,6 +46,8 @@ from fedforget.params import State, digest, first_non_finite, state_of, trainabl
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
+HALVINGS = 5
+"""How finely a last step that went too far is taken back."""
 LONGEST_STEP = 10.0
 """A gradient moves the weights by no more than so many times `step_length`; one that would lowers the learning rate. On
 a model that overfits, retained samples' gradients are short, so the rate is high, while the target's are long."""
@@ -228,6 +231,7 @@ class Forget(Task):
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
         gradient = self._gradient(client, parameters)
+        before: State = {}
         for batch in batches:
             if self._stops(learnt):
                 break
@@ -239,12 +243,37 @@ class Forget(Task):
             if not math.isfinite(seen[0] + seen[1]):
                 why = f" ({remedy})" if remedy else ""
                 raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
+            if self._enough(curves["target_hits"], len(target)):
+                curves["samples"][-1] += self._step_back(client, target, before, parameters)
+                break
+            before = {name: p.detach().clone() for name, p in parameters.items()} if settings.enough else {}
             optimiser.descend(gradients, length)
             if preserver is not None and settings.penalty == "gradient":
                 preserver.gradient_step(parameters, lr)
             elif preserver is not None:
                 preserver.proximal_step(parameters)
         return curves
+
+    def _step_back(self, client: Client, target: Samples, before: State, parameters: Mapping[str, Tensor]) -> float:
+        """Where the last step went past `enough`, go back along it until so much of the target is recognised again. The
+        gradient evaluations it took."""
+        after = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        low, high, part = 0.0, 1.0, 1.0
+        for _ in range(HALVINGS if before else 0):
+            logits = predict(client.model, target.features, client.normalisation, client.device)
+            share = float((logits.argmax(1) == target.labels.to(logits.device)).float().mean())
+            past = share < self.settings.enough
+            if not past and high == 1.0:
+                return FORWARD_COST * len(target)
+            low, high = (low, part) if past else (part, high)
+            part = (low + high) / 2
+            with torch.no_grad():
+                for name, parameter in parameters.items():
+                    parameter.copy_(before[name].lerp(after[name], part))
+        with torch.no_grad():
+            for name, parameter in parameters.items():
+                parameter.copy_(before[name].lerp(after[name], low) if before else after[name])
+        return FORWARD_COST * len(target) * (HALVINGS if before else 0)
 
     def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
         """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
@@ -263,6 +292,12 @@ class Forget(Task):
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""
         limit = self.settings.stop_below
         return limit is not None and len(learnt) >= window and sum(learnt[-window:]) / window <= limit
+
+    def _enough(self, hits: Sequence[float], target: int) -> bool:
+        """The target looks like data that was never seen: over the last batches, together as many samples as it has or
+        four batches, no more of it is recognised."""
+        latest = hits[-min(4, -(-target // self.settings.batch_size)) :]
+        return bool(self.settings.enough and latest) and sum(latest) / len(latest) <= self.settings.enough
 
     def _unstable(self, preserver: Preserver | None, lr: float) -> str:
         """The check before the first step: are plain gradient steps of the penalty stable? If not, the sentence."""

@@ -10,10 +10,10 @@ What the paper has not lies in `extensions/`, and each is called in one line:
     `everybodys_sketch`   for a client that keeps no data of its own to sketch
     `reminded_teacher`    memories from theta* after amnesia and a reminder
     `recover`             one round over a small share of everybody's retained data
-    `rebuild`             break the weights where the memory sits, then a few ordinary rounds
 
-In many later rounds what was forgotten would come back, if the weights still lay near those that knew R: `lasting` and
-`thorough` rebuild them. A feature goes by a way of its own: `methods/features.py`."""
+With the paper's settings this is the method `fedaf`, with ours `overwrite`, the first rung of the ladder. In later
+rounds what was overwritten may come back, since the weights still lie near those that knew R: the next rung, `rebuild`,
+breaks them. A feature goes by a way of its own: `methods/features.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
-from fedforget.errors import InputError
 from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, drawn, participants
@@ -30,30 +29,20 @@ from fedforget.federation.tasks import CountSamples, Reply
 from fedforget.methods.features import forget_features
 from fedforget.methods.fedaf.extensions.federation_sketch import check_masks, everybodys_sketch
 from fedforget.methods.fedaf.extensions.planning import planned
-from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from fedforget.methods.fedaf.extensions.recovery import recover, reminded_teacher
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.settings import FedAFSettings, PaperSettings
+from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
 Curves = dict[str, list[float]]
 
 
-def check_requests(settings: FedAFSettings, requests: Sequence[ErasureRequest]) -> None:
-    """Refuse a feature where the settings are the paper's, which says nothing of features."""
-    feature = next((request for request in requests if request.kind == "feature"), None)
-    if feature is not None and settings.opened().memory != "reminded":
-        raise InputError(
-            f"The paper's FedAF does not say how {feature.describe()} would be forgotten; use the preset recommended."
-        )
-
-
 def forget_with_fedaf(
     federation: Meter,
     state: Mapping[str, Tensor],
     requests: Sequence[ErasureRequest],
-    settings: FedAFSettings,
+    settings: OverwriteSettings,
     schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, Curves]:
@@ -100,8 +89,7 @@ def forget_samples(
             current = aggregate(federation, current, reply, settings, schedule, exclude)
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
-    current = recover(federation, state, current, settings, schedule, exclude)
-    return rebuild(federation, current, settings, schedule, exclude), curves
+    return recover(federation, state, current, settings, schedule, exclude), curves
 
 
 def aggregate(

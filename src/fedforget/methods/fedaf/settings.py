@@ -1,4 +1,4 @@
-"""FedAF's settings: 21 of our own way, and in a class of their own what the paper leaves to its reader."""
+"""FedAF's settings: 20 of our own way, and in a class of their own what the paper leaves to its reader."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ BY_SIZE: dict[tuple[str, str], tuple[Any, Any]] = {
     ("sketch_samples", "auto"): (1000, 1500),
     ("sketch_dtype", "auto"): ("float32", "float32"),
     ("step_length", "auto"): (0.15, 0.20),
-    ("epochs", "short"): (0.65, 1),
     ("recovery_share", "auto"): (0.02, 0.06),
-    ("recovery_share", "short"): (0.01, 0.0295),
     ("recovery_lr", "auto"): (0.013, 0.004),
-    ("recovery_lr", "short"): (0.018, 0.003),
     ("reminder_guard", "auto"): (False, True),
 }
-"""What a setting's word means for a small and for a large network (docs/decisions/network-size.md, quick.md)."""
-LEFT: dict[str, object] = {"target_data": "samples", "sketch_ahead": False, "held": 0.0}
+"""What `auto` means for a small and for a large network (docs/decisions/network-size.md)."""
+LEFT: dict[str, object] = {
+    "target_data": "samples", "sketch_ahead": False, "shrink": 1.0, "rebuilding": 0.0, "held": 0.0,
+}  # fmt: skip
 """Settings that there once were, with the one value that they have left: stored settings may still name them."""
 
 
 @dataclass(frozen=True)
-class FedAFSettings:
-    """Our own way. `FedAFSettings()` is the preset `recommended`; see docs/decisions for the reasons.
+class OverwriteSettings:
+    """Our own way, the first rung of the ladder; see docs/decisions for the reasons.
 
-    `auto` and `short` depend on the size of the network: `for_network` puts a number in their place. What is settled
-    here, such as the kind of memory, has its value in `PaperSettings`: `opened` shows both."""
+    `auto` depends on the size of the network: `for_network` puts a number in its place. What is settled here, such as
+    the kind of memory, has its value in `PaperSettings`: `opened` shows both."""
 
     amnesia_steps: int = 12
     """How long the teacher of the memory unlearns the target before others' data reminds it."""
@@ -57,7 +56,7 @@ class FedAFSettings:
     """Only this parameter and those after it move in the forgetting; None: all. The plan sets it where a sketch of all
     would not fit."""
 
-    epochs: float | Literal["short"] = 1
+    epochs: float = 1
     """EWC epochs: passes over the target, or a part of one."""
     min_steps: int = 16
     """A small target is passed over more often, until so many steps are made."""
@@ -67,23 +66,21 @@ class FedAFSettings:
     batch_size: int = 64
 
     recovery_rounds: int = 1
-    recovery_share: float | Literal["auto", "short"] = "auto"
+    recovery_share: float | Literal["auto"] = "auto"
     """Part of each client's retained data in a recovery (or reminder) round; 1 makes it an ordinary round."""
     recovery_min_samples: int = 256
     """But no fewer than so many of a client's samples, where it has them: a few batches, else little is recovered."""
     recovery_clients: int = 10
     """In a larger federation so many random clients recover (or remind) for all, or more of them, until that many times
     `recovery_min_samples` samples took part: a request costs the same in a federation of 10 and of 1,000."""
-    recovery_lr: float | Literal["auto", "short"] = "auto"
+    recovery_lr: float | Literal["auto"] = "auto"
     recovery_batch_size: int = 64
     reminder_guard: bool | Literal["auto"] = "auto"
     """Take from the reminder what leads back to the model before: see `aggregation.without_return`."""
 
-    shrink: float = 1.0
-    """What is left of the weights before they are rebuilt; the rest is drawn anew: see `extensions/rebuilding.py`. 1:
-    all."""
-    rebuilding: float = 0.0
-    """How long the weights are rebuilt, as a part of the training they once took."""
+    enough: float = 0.0
+    """Stop once no more of the target than this share is recognised, if that comes before the memories are learnt: the
+    ladder says here how much of it a model would know that never saw it. 0: learn the memories."""
 
     def for_network(self, weights: int) -> Self:
         """The same settings with a number wherever a word stands, for a network of so many trainable weights."""
@@ -124,11 +121,8 @@ class FedAFSettings:
             raise InputError(_MASKS_NEED)
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
-        for name in ("shrink", "rebuilding"):
-            if getattr(self, name) > 1:
-                raise InputError(f"FedAF setting '{name}' is {getattr(self, name)}, but it must be at most 1.")
-        if self.shrink < 1 and not self.rebuilding:
-            raise InputError("FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above 0 as well.")
+        if self.enough >= 1:
+            raise InputError(f"FedAF setting 'enough' is {self.enough}, but it must be below 1.")
         if not isinstance(self.recovery_share, str) and not 0 < float(self.recovery_share) <= 1:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
@@ -141,7 +135,7 @@ class FedAFSettings:
 
 
 @dataclass(frozen=True)
-class PaperSettings(FedAFSettings):
+class PaperSettings(OverwriteSettings):
     """Every step of Algorithm 1 laid open: what the paper leaves to its reader, and what our own way has settled, which
     are the defaults. The method runs on these, the paper's presets are these, and ablations vary them."""
 
@@ -195,7 +189,7 @@ class PaperSettings(FedAFSettings):
     def amnesia(self) -> PaperSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
-            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps,
+            self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps, enough=0.0,
             lr=None if self.lr is None else self.lr / 2, step_length=float(self.step_length) / 2,
         )  # fmt: skip
 
@@ -230,39 +224,7 @@ def _words(cls: Any) -> dict[str, tuple[Sequence[str], bool]]:
     }
 
 
-RECOMMENDED = FedAFSettings()
-
-QUICK = replace(
-    RECOMMENDED, sketch_samples=1000, amnesia_steps=8, epochs="short", recovery_share="short",
-    recovery_lr="short", recovery_batch_size=32, recovery_min_samples=150,
-)  # fmt: skip
-"""The same with fewer gradient evaluations: docs/decisions/quick.md."""
-LASTING = replace(RECOMMENDED, recovery_rounds=0, shrink=0.7, rebuilding=0.03)
-"""Weights broken and rebuilt, so that later rounds bring less back: docs/decisions/lasting.md."""
-THOROUGH = replace(LASTING, rebuilding=0.08)
-EFFORTS: dict[str, tuple[str, str]] = {
-    "recommended": (
-        "recommended",
-        "of a backdoor about as little shows as in Retrain, but later training may bring part of it back; honest data "
-        "may stay known, or its whole class be lost for some rounds",
-    ),
-    "quick": (
-        "quick",
-        "the same as recommended for less, of a backdoor a little less exactly; honest data may stay known here, too",
-    ),
-    "lasting": (
-        "lasting",
-        "later training brings little of a backdoor or of honest data back, if the network has BatchNorm; accuracy is "
-        "missing at first",
-    ),
-    "thorough": (
-        "thorough",
-        "later training brings little of a backdoor or of honest data back, if the network has BatchNorm; on a large "
-        "network less accuracy is missing at first than with lasting",
-    ),
-}
-"""What a user picks, the default first: the preset of each, and what was measured of backdoors and of honest data
-(docs/results/durability.md)."""
+OVERWRITE = OverwriteSettings()
 
 PAPER = PaperSettings(
     memory="debiased", teachers=10, sigma="auto",

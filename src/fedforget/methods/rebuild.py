@@ -1,0 +1,176 @@
+"""Rebuild: break the weights where the memory of R sits, and train on without R for a short time (not in the paper).
+
+Weights that lie near those that knew R find back to them in a few ordinary rounds, though R is never seen again. So
+
+    W     <- - W                              the first kernel, where a normalisation follows it, and once only
+    theta <- c theta + (1 - c) theta_0        all other weights; theta_0 a fresh initialisation
+
+twice, with a short training without R after the first break and one whose learning rate falls to almost nothing after
+the second. What the retained data supports is found again from what is left; a fine pattern over many weights, as the
+memory of single samples is, is not. How much to break depends on the network and on the target. The first break is
+gentle and measures it: of the memory m_0 = (share of R known) - (share of unseen data of its kind known) it leaves m_1,
+so a break by c leaves c^k of it, k = log(m_1/m_0) / log c_1, and the second one is chosen to leave `left` in all
+(m_1 less its standard error: what may be noise is no reason to break harder):
+
+    c_2 = (left m_0 / m_1)^(1/k)              between `hardest` and c_1
+
+The last training is repeated while the other clients' held-out data is known worse than before, and getting better.
+
+The first line is NoT's (Khalil et al., CVPR 2025, arXiv 2503.05657), the second shrink and perturb (Ash and Adams 2020,
+arXiv 1910.08475, there to let a trained model learn new data). Measured in docs/decisions/rebuilding.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fedforget.errors import InputError
+from fedforget.federation.beside import CountBeside, Sight, look
+from fedforget.federation.cost import Meter
+from fedforget.federation.rounds import Schedule, train_part
+from fedforget.methods.checks import check_numbers
+from fedforget.methods.negation import first_kernel
+from fedforget.models import fresh_copy
+from fedforget.params import State, state_of, trainable
+from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
+
+NORMALISATIONS = (
+    nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.LocalResponseNorm,
+)  # fmt: skip
+MIN_SAMPLES = 64
+"""No round of the rebuilding takes fewer of a client's samples, where it has them."""
+NEARLY_NOTHING = 0.01
+"""The last learning rate as a part of the first."""
+
+
+@dataclass(frozen=True)
+class RebuildSettings:
+    """Parts are of the length of the training that there once was."""
+
+    normalised: float = 0.75
+    """c_1 of a network whose first kernel is turned."""
+    plain: float = 0.4
+    """c_1 of any other."""
+    hardest: float = 0.25
+    """The smallest c_2."""
+    left: float = 0.02
+    """The part of the memory that the two breaks are to leave."""
+    between: float = 0.03
+    """How long it is trained between the breaks."""
+    after: float = 0.10
+    """How long it is trained after the second one, each time."""
+    times: int = 3
+    """At most so many times."""
+    within: float = 0.01
+    """The accuracy is back when it is this near to what it was."""
+    rising: float = 0.005
+    """It still rises if it rose by more than this."""
+
+    def __post_init__(self) -> None:
+        check_numbers(
+            "Rebuild", self, above_zero=["normalised", "plain", "hardest", "left", "between", "after", "times"]
+        )
+        for name in ("normalised", "plain", "hardest", "left"):
+            if getattr(self, name) >= 1:
+                raise InputError(f"Rebuild setting '{name}' is {getattr(self, name)}, but it must be below 1.")
+
+
+def rebuild(
+    federation: Meter,
+    state: State,
+    requests: Sequence[ErasureRequest],
+    settings: RebuildSettings,
+    schedule: Schedule,
+    served: Sequence[ErasureRequest] = (),
+) -> tuple[State, dict[str, list[float]]]:
+    """(the model without the target, what was seen of the memory and the accuracy on the way)."""
+    exclude = (*served, *requests)
+
+    def steered(model: State) -> Sight:
+        task = CountBeside(
+            seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), half="steer"
+        )
+        with federation.stage("looking"):
+            return look(federation, model, task, schedule)
+
+    def trained(model: State, part: float, purpose: str, last_rate: float) -> State:
+        with federation.stage("rebuilding"):
+            return train_part(
+                federation, model, schedule, part, exclude, purpose, min_samples=MIN_SAMPLES, last_rate=last_rate
+            )
+
+    turned = kernel_to_turn(federation.model)
+    first = settings.plain if turned is None else settings.normalised
+    before = steered(state)
+    current = trained(broken(federation.model, state, first, turned, schedule.seed, 0), settings.between, "between", 1)
+    halfway = steered(current)
+    second = second_break(first, before.gap, None if halfway.gap is None else halfway.gap - halfway.gap_error, settings)
+    current = broken(federation.model, current, second, None, schedule.seed, 1)
+    seen = [before, halfway]
+    for again in range(settings.times):
+        current = trained(current, settings.after, f"rebuilding {again}", NEARLY_NOTHING)
+        seen.append(steered(current))
+        if not needs_more([sight.accuracy.value for sight in seen[2:] if sight.accuracy.count], before, settings):
+            break
+    curves = {
+        "memory": [sight.gap for sight in seen if sight.gap is not None],
+        "accuracy": [sight.accuracy.value for sight in seen if sight.accuracy.count],
+        "left": [first, second],
+    }
+    return current, curves
+
+
+def broken(model: nn.Module, state: State, c: float, turned: str | None, seed: int, number: int) -> State:
+    """The weights after one break: the kernel `turned` around, if one is named, and the others taken apart."""
+    fresh = state_of(fresh_copy(model, derive_seed(seed, "rebuild", number)))
+    moved = trainable(model)
+
+    def after(name: str, tensor: Tensor) -> Tensor:
+        if name == turned:
+            return -tensor
+        return c * tensor + (1.0 - c) * fresh[name].to(tensor) if name in moved else tensor
+
+    return {name: after(name, tensor) for name, tensor in state.items()}
+
+
+def second_break(first: float, before: float | None, halfway: float | None, settings: RebuildSettings) -> float:
+    """c_2 of the equation above; c_1 again where nothing was to be seen, or nothing is left to be seen.
+
+    >>> round(second_break(0.4, 0.60, 0.15, RebuildSettings()), 2)
+    0.25
+    """
+    if before is None or halfway is None or before <= 0 or halfway <= settings.left * before:
+        return first
+    if halfway >= before:
+        return settings.hardest
+    k = math.log(halfway / before) / math.log(first)
+    return float(min(first, max(settings.hardest, (settings.left * before / halfway) ** (1 / k))))
+
+
+def needs_more(accuracies: Sequence[float], before: Sight, settings: RebuildSettings) -> bool:
+    """Whether the accuracy is not back yet, and still rises."""
+    if not accuracies or not before.accuracy.count or accuracies[-1] >= before.accuracy.value - settings.within:
+        return False
+    return len(accuracies) == 1 or accuracies[-1] > accuracies[-2] + settings.rising
+
+
+def kernel_to_turn(model: nn.Module) -> str | None:
+    """The first kernel, where the next layer that has weights or statistics is a normalisation; else None. Without one
+    the sign of every later value turns, and what was known is lost, not only what was remembered."""
+    try:
+        kernel = first_kernel(model)
+    except InputError:
+        return None
+    layers = [(name, module) for name, module in model.named_modules() if not list(module.children())]
+    names = [name for name, _ in layers]
+    place = names.index(kernel.removesuffix("weight").removesuffix("."))
+    for _, module in layers[place + 1 :]:
+        if isinstance(module, NORMALISATIONS):
+            return kernel
+        if list(module.parameters(recurse=False)):
+            return None
+    return None

@@ -1,0 +1,350 @@
+"""The ladder: overwrite, else rebuild, else retrain, and after each rung the check decides whether to stop.
+
+    scout     a fresh model, trained without the target for `SCOUT` of the training: what the check compares with
+    rungs     from the cheapest on, each from the model before: what one left undone the next does not inherit
+    stop      where the check says `forgotten`, or at Retrain, which is `exact`
+
+Where nothing tells the model before from one that never saw the target, the check cannot say that a rung forgot. Then
+the target is overwritten as far as it harms nothing, the word is `not enough evidence`, and Retrain is a person's to
+ask for. A killed climb goes on at its rung."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from fedforget.audit.check import Check, CheckBeside, check, expected_share
+from fedforget.errors import DivergedError
+from fedforget.federation.beside import Sight, look
+from fedforget.federation.checkpoints import CheckpointStore
+from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.history import History
+from fedforget.federation.rounds import Schedule, further_round, run_round, train_part
+from fedforget.federation.seam import Federation
+from fedforget.federation.tasks import CountSamples
+from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, method_settings, withdrawals
+from fedforget.methods import forget as forget_with
+from fedforget.methods.retrain import RetrainSettings, fresh_start
+from fedforget.params import State, copy_state
+from fedforget.requests import ErasureRequest
+
+SCOUT = 0.08
+"""How long the scout is trained, as a part of the training."""
+FURTHER = 0.05
+"""At most so much of the training is the further round in which a memory may come back."""
+MIN_SAMPLES = 64
+NEARLY_NOTHING = 0.01
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One rung that was climbed: what it was forecast to cost, what it cost, and what the check said."""
+
+    name: str
+    forecast: float
+    """As a part of Retrain's gradient evaluations."""
+    cost: Cost
+    word: str
+    reason: str
+    check: Check | None = None
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            **{name: getattr(self, name) for name in ("name", "forecast", "word", "reason")},
+            "cost": self.cost.to_json(),
+            "check": None if self.check is None else self.check.to_json(),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Rung:
+        found = values["check"]
+        return cls(
+            values["name"], values["forecast"], Cost.from_json(values["cost"]), values["word"], values["reason"],
+            None if found is None else Check.from_json(found), tuple(values["notes"]),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Climb(Forgetting):
+    """What came of a request on the ladder. `cost` is the whole bill: the rungs', and the checks' as well."""
+
+    rungs: tuple[Rung, ...] = ()
+    checking: Cost = field(default_factory=Cost)
+    """What the scout and the looks cost."""
+    retrain: float = 0.0
+    """What Retrain was forecast to cost, in gradient evaluations."""
+
+    @property
+    def word(self) -> str:
+        """How the climb ended."""
+        return self.rungs[-1].word
+
+
+class KeptRungs(Protocol):
+    """Keeps the models of a climb that is not finished, by name, with a note on each."""
+
+    def load(self, name: str) -> tuple[dict[str, Any], State] | None: ...
+
+    def save(self, name: str, state: State, note: Mapping[str, Any]) -> None: ...
+
+
+def forget(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: ErasureRequest | Sequence[ErasureRequest],
+    schedule: Schedule,
+    method: str = LADDER,
+    preset: str | None = None,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    checkpoints: CheckpointStore | None = None,
+    history: History | None = None,
+    kept: KeptRungs | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+    **settings: Any,
+) -> Forgetting:
+    """Make the global model `state` forget the target of `requests`: climb the ladder, or use the one `method` named.
+
+    `settings` are those of the ladder (`at_most`, ...) or of the method. The rest: see `climb` and `methods.forget`."""
+    if method != LADDER:
+        return forget_with(
+            federation, state, requests, schedule, method, preset,
+            served=served, checkpoints=checkpoints, history=history, **settings,
+        )  # fmt: skip
+    return climb(
+        federation, state, requests, schedule, method_settings(LADDER, preset, **settings)[1],
+        served=served, checkpoints=checkpoints, kept=kept, say=say,
+    )  # fmt: skip
+
+
+def climb(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: ErasureRequest | Sequence[ErasureRequest],
+    schedule: Schedule,
+    settings: LadderSettings | None = None,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    kept: KeptRungs | None = None,
+    checkpoints: CheckpointStore | None = None,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Climb:
+    """Make the global model forget, on the lowest rung that does. `say` is told of each rung before it begins.
+
+    `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round."""
+    asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
+    federation.check(asked)
+    climber = _Climber(federation, state, asked, tuple(served), schedule, settings or LadderSettings(), kept, say)
+    return climber.climb(checkpoints)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What the check compares with, and how long Retrain will take."""
+
+    untouched: Sight
+    scout: Sight
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A rung and its model; None where it left the finite numbers."""
+
+    rung: Rung
+    state: State | None
+    curves: Mapping[str, list[float]] = field(default_factory=dict)
+
+
+class _Climber:
+    def __init__(
+        self,
+        federation: Federation,
+        state: Mapping[str, Tensor],
+        requests: tuple[ErasureRequest, ...],
+        served: tuple[ErasureRequest, ...],
+        schedule: Schedule,
+        settings: LadderSettings,
+        kept: KeptRungs | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self._federation, self._before = federation, copy_state(state, federation.device)
+        self._requests, self._served, self._exclude = requests, served, (*served, *requests)
+        self._schedule, self._settings, self._kept, self._say = schedule, settings, kept, say
+        self._meter = Meter(federation, withdrawals(requests, schedule))
+        self._feature = any(request.kind == "feature" for request in requests)
+        self._reference: _Reference | None = None
+        self._retrain = 0.0
+
+    def climb(self, checkpoints: CheckpointStore | None) -> Climb:
+        """Rung after rung."""
+        rungs = self._rungs()
+        tried: list[_Tried] = []
+        for name in rungs:
+            self._say(self._forecast_sentence(name))
+            tried.append(self._kept_rung(name) or self._try(name, checkpoints if name == "retrain" else None))
+            if self._ends(tried[-1].rung):
+                break
+        return self._ended(tried)
+
+    def _rungs(self) -> Sequence[str]:
+        """Which rungs there are to try. Beside Retrain alone, the scout comes first."""
+        rungs = [name for name in self._settings.rungs if not (self._feature and name == "rebuild")]
+        with self._meter.measured():
+            self._retrain = self._evaluations()
+            if not self._feature and rungs != ["retrain"]:
+                self._reference = self._kept_reference() or self._scouted()
+                if self._reference.seconds < self._settings.exact_below:
+                    return ["retrain"]
+        return rungs
+
+    def _evaluations(self) -> float:
+        """What Retrain would cost, from how many samples are left."""
+        schedule = self._schedule
+        count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=self._exclude)
+        samples = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}))
+        return samples * schedule.rounds * schedule.epochs * schedule.participation
+
+    def _scouted(self) -> _Reference:
+        """Train the scout, and look at it and at the model before."""
+        seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
+        fresh = fresh_start(self._federation.model, self._schedule, RetrainSettings(SCOUT_NUMBER))
+        with self._meter.stage("scout"):
+            scout = train_part(
+                self._meter, fresh, self._schedule, SCOUT, self._exclude, "scout",
+                min_samples=MIN_SAMPLES, last_rate=NEARLY_NOTHING,
+            )  # fmt: skip
+        seconds = self._meter.so_far().total_seconds - seconds
+        evaluations = max(1.0, self._meter.cost.gradient_evaluations - evaluations)
+        reference = _Reference(self._look(self._before), self._look(scout), seconds * self._retrain / evaluations)
+        if self._kept is not None:
+            self._kept.save("scout", scout, {**asdict(reference), "cost": self._meter.so_far().to_json()})
+        return reference
+
+    def _kept_reference(self) -> _Reference | None:
+        known = None if self._kept is None else self._kept.load("scout")
+        if known is None:
+            return None
+        note = known[0]
+        self._meter.start_from(Cost.from_json(note["cost"]))
+        return _Reference(Sight.from_json(note["untouched"]), Sight.from_json(note["scout"]), float(note["seconds"]))
+
+    def _look(self, model: State) -> Sight:
+        task = CheckBeside(
+            seed=self._schedule.seed, threads=self._schedule.threads, requests=self._requests, served=self._served,
+            half="judge",
+        )  # fmt: skip
+        with self._meter.stage("check"):
+            return look(self._meter, model, task, self._schedule)
+
+    def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
+        """One rung, and what the check says of it."""
+        overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" else {}
+        try:
+            made = forget_with(
+                self._federation, self._before, self._requests, self._schedule, name,
+                served=self._served, checkpoints=checkpoints, **overrides,
+            )  # fmt: skip
+        except DivergedError as error:
+            return _Tried(Rung(name, self._forecast(name), Cost(), "diverged", str(error)), None)
+        rung = Rung(name, self._forecast(name), made.cost, *self._unchecked(name, made), None, made.notes)
+        if self._reference is not None and name != "retrain":
+            found = self._check(name, made.state)
+            rung = replace(rung, word=found.word, reason=found.reason, check=found)
+            if found.word == "harmful" and not found.sees:
+                rung = replace(rung, word="not enough evidence", reason=f"{found.reason} {STAYS}")
+        if self._kept is not None:
+            self._kept.save(name, made.state, {"rung": rung.to_json(), "cost": self._meter.so_far().to_json()})
+        return _Tried(rung, self._before if STAYS in rung.reason else made.state, made.curves)
+
+    def _kept_rung(self, name: str) -> _Tried | None:
+        known = None if self._kept is None else self._kept.load(name)
+        if known is None:
+            return None
+        rung = Rung.from_json(known[0]["rung"])
+        self._meter.start_from(Cost.from_json(known[0]["cost"]))
+        return _Tried(rung, self._before if STAYS in rung.reason else copy_state(known[1], self._federation.device))
+
+    def _check(self, name: str, state: State) -> Check:
+        """The check, now and one further round on."""
+        assert self._reference is not None
+        with self._meter.measured():
+            now = self._look(state)
+            with self._meter.stage("check"):
+                ordinary = further_round(self._schedule, self._schedule.rounds, self._exclude)
+                share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
+                task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
+                further = run_round(self._meter, state, task)
+            later = self._look(further)
+        return check(
+            self._reference.untouched, now, later, self._reference.scout,
+            looks=LOOKS, limit=self._settings.limit, comes_back=name == "overwrite",
+        )  # fmt: skip
+
+    def _unchecked(self, name: str, made: Forgetting) -> tuple[str, str]:
+        """The word and the reason where there is nothing to check, or nothing to check by."""
+        if made.exact:
+            return "exact", NEVER_SAW
+        return "not enough evidence", GIVEN_WEIGHTS if name == "retrain" else NO_CHECK
+
+    def _ends(self, rung: Rung) -> bool:
+        return rung.word in ("forgotten", "exact", "not enough evidence")
+
+    def _enough(self) -> float:
+        """How much of the target a model would know that never saw it: there overwriting may stop."""
+        expected = None if self._reference is None else expected_share(self._reference.untouched, self._reference.scout)
+        return 0.0 if expected is None else min(0.99, expected.value)
+
+    def _forecast(self, name: str) -> float:
+        """As a part of Retrain's gradient evaluations."""
+        if name != "overwrite":
+            return {"rebuild": REBUILDS, "retrain": 1.0}[name]
+        target = sum(size.target for size in self._federation.check(self._requests).values())
+        return min(1.0, (OVERWRITES + 2.0 * target) / max(self._retrain, 1.0))
+
+    def _forecast_sentence(self, name: str) -> str:
+        part = self._forecast(name)
+        seconds = "" if self._reference is None else f", about {part * self._reference.seconds:.1f} s"
+        return f"{name}: about {100 * part:.0f} % of a retraining{seconds}."
+
+    def _ended(self, tried: Sequence[_Tried]) -> Climb:
+        """The highest rung's model that does no harm; the one before, where none is left."""
+        if all(one.state is None for one in tried):
+            raise DivergedError("The ladder", "no rung stayed within the finite numbers; the old model is in place.")
+        used = next((one for one in reversed(tried) if one.state is not None and one.rung.word != "harmful"), None)
+        last, checking = tried[-1].rung, self._meter.cost
+        notes = [note for one in tried for note in one.rung.notes]
+        if last.word == "not enough evidence":
+            notes.append(f"{last.reason} {self._offer()}")
+        return Climb(
+            state=self._before if used is None or used.state is None else used.state,
+            method=LADDER, preset="default", requests=self._requests,
+            cost=Cost.total([*(one.rung.cost for one in tried), checking]), settings=self._settings,
+            curves={} if used is None else dict(used.curves), notes=tuple(dict.fromkeys(notes)),
+            exact=last.word == "exact", rungs=tuple(one.rung for one in tried), checking=checking,
+            retrain=self._retrain,
+        )  # fmt: skip
+
+    def _offer(self) -> str:
+        if self._reference is None:
+            return "Retrain is sure: --effort retrain."
+        return f"Retrain is sure, and takes about {self._reference.seconds:.1f} s here: --effort retrain."
+
+
+SCOUT_NUMBER = 1_000_000
+"""The scout's initial weights are no oracle's."""
+LOOKS = len(RUNGS) - 1
+"""How often the check may let a rung pass."""
+OVERWRITES = 3000.0
+"""About what overwriting evaluates beside the target: a sketch, a reminder, a recovery."""
+REBUILDS = 0.15
+"""About what rebuilding takes of a training, where its last part is not repeated."""
+STAYS = "So the model stays as it was."
+NEVER_SAW = "It was trained afresh without the target."
+GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
+NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."
