@@ -6,9 +6,11 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
+from fedforget.data.files import writing
 from fedforget.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,25 @@ def make_private(file: Path) -> None:
     for path in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
         if _open_to_others(path):
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
+
+
+def make_folder(folder: Path) -> None:
+    """A folder that only its owner enters, if there is none."""
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that others cannot read for a moment; after the block it is on the disk, or not there."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def make_nothing_for_others() -> None:
