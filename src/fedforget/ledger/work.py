@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
@@ -64,18 +65,13 @@ class Work:
             if not requests:
                 self.release(session, found.name)
                 return None
-            lease = {"claim": id, "worker": worker, "lease_until": now + timedelta(seconds=lease_seconds)}
-            session.execute(update(Federation).where(Federation.name == found.name).values(lease))
+            _change(session, found.name, claim=id, worker=worker, lease_until=now + timedelta(seconds=lease_seconds))
             parent = session.scalars(
                 select(Version).where(Version.federation == found.name, Version.state == VersionState.CURRENT)
             ).one()
             said = {"claim": id, "version": parent.number}
-            moved = []
-            for request in requests:
-                counted = {"claim": id, "worker": worker, "attempts": request.attempts + 1}
-                moved += self._requests.move(
-                    session, [request], RequestState.FORGETTING, actor, said=said, also=counted
-                )
+            also = {"claim": id, "worker": worker, "attempts": Request.attempts + 1}
+            moved = self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said, also=also)
             return Claim(id, worker, found, tuple(moved), parent)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
@@ -125,9 +121,7 @@ class Work:
         until = self._core.clock() + timedelta(seconds=lease_seconds)
         with self._core.writing() as session:
             self._hold(session, claim)
-            session.execute(
-                update(Federation).where(Federation.name == claim.federation.name).values(lease_until=until)
-            )
+            _change(session, claim.federation.name, lease_until=until)
 
     def _hold(self, session: Session, claim: Claim) -> Federation:
         """Lock the claim's federation, if it is still the claim's."""
@@ -147,8 +141,7 @@ class Work:
         return found
 
     def release(self, session: Session, federation: str) -> None:
-        nobody = {"claim": None, "worker": None, "lease_until": None}
-        session.execute(update(Federation).where(Federation.name == federation).values(nobody))
+        _change(session, federation, claim=None, worker=None, lease_until=None)
 
     def interrupt(self, session: Session, federation: str, actor: str, why: str) -> None:
         """Whoever works on this federation began from a version that is not current any more: its requests wait."""
@@ -197,14 +190,14 @@ class Work:
                 return  # taken over
             rows = [{"request": id, "stage": stage[:64], "fraction": fraction, "at": now} for id in mine]
             new = self._core.insert(Progress).values(rows)
-            session.execute(
-                new.on_conflict_do_update(
-                    index_elements=["request"],
-                    set_={name: new.excluded[name] for name in ("stage", "fraction", "at")},
-                )
-            )
+            told = {name: new.excluded[name] for name in ("stage", "fraction", "at")}
+            session.execute(new.on_conflict_do_update(index_elements=["request"], set_=told))
 
     def progress(self, ids: Collection[str]) -> dict[str, Progress]:
         """How far these requests are, where somebody has said."""
         found = self._core.rows(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
         return {row.request: row for row in found}
+
+
+def _change(session: Session, federation: str, **values: Any) -> None:
+    session.execute(update(Federation).where(Federation.name == federation).values(values))
