@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from console_visits import Of, Program, Visit, on_both
 from fastapi import FastAPI
-from ledger_worlds import World
+from ledger_worlds import World, change_federation
 
 from fedforget.console.models import RequestOut
 from fedforget.ledger.errors import BusyError
@@ -61,7 +61,7 @@ def test_a_feature_by_a_program(program: Program, world: World):
         answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": feature}})
         assert answer.status_code == 422
         assert words in answer.json()["detail"]
-    world.ledger.federations.change("digits", method="cdp", actor="oscar")
+    change_federation(world.ledger, "digits", method="cdp", actor="oscar")
     answer = ann.post("/api/v1/requests", json=ASK | {"target": {"kind": "feature", "feature": [4]}})
     assert answer.status_code == 422
     assert "Method 'cdp' cannot forget column 4 of client 0" in answer.json()["detail"]

@@ -8,7 +8,7 @@ import re
 import pytest
 from console_visits import Of, Program, Visit, on_both
 from fastapi import FastAPI
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, change_federation
 
 from fedforget.console.rendering import deadline
 from fedforget.ledger.federations import Description
@@ -40,7 +40,7 @@ def test_the_form_offers_what_exists(visit: Of):
 def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: World):
     """What the clients hold of each class is for staff. Odd numbers, so that each would be found."""
     odd = Description(("zero", "one"), {0: (7411, 7433), 1: (0, 7451)})
-    world.ledger.federations.change("digits", description=odd, actor="oscar")
+    change_federation(world.ledger, "digits", description=odd.to_json(), actor="oscar")
     numbers = re.compile(r"7,?4(11|33|51)|14,?844|22,?295")
     paths = ("/requests/new", "/requests/new?federation=digits&client=1", "/federations", "/federations/digits",
              "/api/v1/federations", "/api/v1/federations/digits")  # fmt: skip
@@ -126,7 +126,7 @@ def test_the_form_says_which_features_there_are(visit: Of, world: World):
 
 
 def test_a_feature_that_the_method_cannot_forget_is_refused_on_the_page(visit: Of, world: World):
-    world.ledger.federations.change("digits", method="sga", actor="oscar")
+    change_federation(world.ledger, "digits", method="sga", actor="oscar")
     answer = visit(Role.REQUESTER).post("/requests", ASK | {"kind": "feature", "feature": "5"})
     assert answer.status_code == 422
     assert "cannot forget column 5 of client 0" in answer.text

@@ -8,7 +8,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from ledger_worlds import DESCRIPTION, Ticking, World
+from ledger_worlds import DESCRIPTION, Ticking, World, weights
 
 from fedforget.ledger.clock import Jumps
 from fedforget.ledger.worker import Worker
@@ -16,8 +16,8 @@ from fedforget.ledger.worker import Worker
 
 def twins(world: World, **settings: int) -> str:
     """One run under two names, forgotten in both; the file they both began with."""
-    weights = world.ledger.models.load(world.ledger.versions.current("digits").sha256)
-    world.ledger.federations.register("again", "local", "/nowhere", DESCRIPTION, weights, **settings)  # type: ignore[arg-type]
+    model = weights(world.ledger, world.ledger.versions.current("digits").sha256)
+    world.ledger.federations.register("again", "local", "/nowhere", DESCRIPTION, model, **settings)  # type: ignore[arg-type]
     sha256 = world.ledger.versions.get("digits", 1).sha256
     assert world.ledger.versions.get("again", 1).sha256 == sha256
     world.served()
@@ -68,7 +68,7 @@ def test_a_rejected_result_that_is_a_version_s_too_stays(world: World):
     held = world.result(claim, fell=9.0)
     world.ledger.versions.finish(claim, held)
     world.ledger.federations.register(
-        "other", "local", "/nowhere", DESCRIPTION, world.ledger.models.load(held.model), keep_days=1
+        "other", "local", "/nowhere", DESCRIPTION, weights(world.ledger, held.model), keep_days=1
     )
     world.ledger.versions.decide(request.id, False, "It lost too much.", actor="oscar")
     assert world.ledger.models.path(held.model).exists()

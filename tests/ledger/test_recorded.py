@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from archives import edited, replacing
-from ledger_worlds import World, change, quick_passwords
+from ledger_worlds import World, change, change_federation, quick_passwords
 
 from fedforget.ledger.backup import backup, restore
 from fedforget.ledger.book import Ledger
@@ -28,7 +28,7 @@ def peopled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _, token = ledger.accounts.make_token("eve", "cron", actor="eve")
     ledger.accounts.make_token("eve", "other", actor="eve", lasting=None)
     ledger.accounts.revoke_token(token.id, actor="eve")
-    ledger.federations.change("digits", actor="eve", accuracy_limit=5, settings={"held": 0.25}, place="/new")
+    change_federation(ledger, "digits", actor="eve", accuracy_limit=5, settings={"held": 0.25}, place="/new")
     assert ledger.trail.check().problems == ()
     return world
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ledger_worlds import READINGS, World, write_evidence_of
+from ledger_worlds import READINGS, World, change_federation, weights, write_evidence_of
 from sqlalchemy import text
 
 from fedforget.audit.evidence import evidence_record, write_evidence
@@ -43,7 +43,7 @@ def test_a_version_says_where_it_comes_from(world: World):
     assert (found.state, found.version) == ("done", 2)
     assert world.ledger.requests.evidence_of(request.id) == result.evidence.read_text()
     assert world.ledger.requests.report_of(request.id) is None
-    assert torch.equal(world.ledger.models.load(second.sha256)["w"], world.ledger.models.load(result.model)["w"])
+    assert torch.equal(weights(world.ledger, second.sha256)["w"], weights(world.ledger, result.model)["w"])
 
 
 def test_the_trail_says_the_same_as_ever(world: World):
@@ -299,7 +299,7 @@ def test_an_officer_rejects(world: World):
 
 
 def test_requests_that_were_served_together_share_the_decision(world: World):
-    world.ledger.federations.change("digits", actor="oscar", together=2)
+    change_federation(world.ledger, "digits", actor="oscar", together=2)
     first, second = world.queued(), world.queued()
     world.serve(fell=9.0)
     done = world.ledger.versions.decide(second.id, True, "fine", actor="oscar")

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from ledger_worlds import change_federation
 from typer.testing import CliRunner
 from worker_worlds import Office, WorkerProcess, samples_of
 
@@ -49,7 +50,7 @@ def test_an_unknown_federation_and_a_missing_key_are_refused(office: Office, tmp
 def test_sigterm_gives_back_what_is_under_way(office: Office, tmp_path: Path):
     """It ends with status 0 in the middle of the audit, and nothing is counted against the request."""
     ledger = office.ledger
-    ledger.federations.change("digits", audit_level="full", actor="oscar")
+    change_federation(ledger, "digits", audit_level="full", actor="oscar")
     id = office.queue(samples_of(0, 0))
     worker = WorkerProcess(ledger.home, ledger.database.url, "service", log=tmp_path / "log")
     try:
@@ -63,7 +64,7 @@ def test_sigterm_gives_back_what_is_under_way(office: Office, tmp_path: Path):
     assert (request.state, request.failures) == ("queued", 0)
     assert office.kinds(id)[-2:] == ["auditing", "queued"]
     assert "waits again" in worker.log.read_text()
-    ledger.federations.change("digits", audit_level="alone", actor="oscar")
+    change_federation(ledger, "digits", audit_level="alone", actor="oscar")
     assert office.work() == 1
     office.served_once([id])
 

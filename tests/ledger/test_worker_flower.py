@@ -13,6 +13,7 @@ import pytest
 from flower_processes import Processes, processes
 from flower_runs import flwr_run
 from flwr.common.config import parse_config_args
+from ledger_worlds import change_federation, weights
 from typer.testing import CliRunner
 from worker_worlds import Attended, Office, WorkerProcess
 
@@ -96,7 +97,7 @@ def test_from_the_queue_to_the_certificate(site: Site):
     before = Run(site.folder / "trained").load_model()
     expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **FEW)
     version = ledger.versions.current("sites")
-    assert digest(ledger.models.load(version.sha256)) == digest(expected.state), "the same bits"
+    assert digest(weights(ledger, version.sha256)) == digest(expected.state), "the same bits"
     assert site.withdrawn(0) == [FIRST.to_json()]
     assert ledger.work.progress([id])[id].fraction >= 0.2
     assert ledger.requests.report_of(id) is not None
@@ -135,15 +136,15 @@ def test_what_goes_wrong_on_flower_is_told_in_its_own_words(site: Site):
     request = ledger.requests.get(wrong)
     assert request.state == "failed", site.flower.logs()
     assert "Sample 1000000 is not among client 0's data" in (request.reason or "")
-    ledger.federations.change(
-        "sites", place=str(write_place(site.folder / "nowhere.toml", connection="nowhere")), actor="oscar"
+    change_federation(
+        ledger, "sites", place=str(write_place(site.folder / "nowhere.toml", connection="nowhere")), actor="oscar"
     )
     id = office.queue(ErasureRequest.of_client(1), "sites")
     Attended(ledger, "beside").run(once=True)
     request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("queued", 1)
     assert "`flwr run` failed" in (request.reason or "")
-    ledger.federations.change("sites", place=str(site.folder / "place.toml"), actor="oscar")
+    change_federation(ledger, "sites", place=str(site.folder / "place.toml"), actor="oscar")
 
 
 def prepared(folder: Path, trained: Path, *requests: ErasureRequest) -> Job:

@@ -14,21 +14,26 @@ from typing import Any
 import pytest
 import torch
 from argon2 import PasswordHasher
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, create_engine, text, update
 
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.federation.cost import Cost
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.core import Core
 from fedforget.ledger.federations import Description
+from fedforget.ledger.recorded import recorded
 from fedforget.ledger.results import Handover
-from fedforget.ledger.schema import Request, Version
+from fedforget.ledger.schema import Federation, Request, Version
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
+from fedforget.methods import method_settings
+from fedforget.params import State
 from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Trunk
 from fedforget.runs.record import Result
+from fedforget.runs.store import load_model
 
 DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)}, shape=(6,))
 READINGS = [
@@ -181,6 +186,23 @@ class World:
         request = self.queued(**how)
         self.serve()
         return self.ledger.requests.get(request.id)
+
+
+def change_federation(ledger: Ledger, name: str, *, actor: str = "oscar", **values: Any) -> Federation:
+    """Serve it in another way from now on, with the event that says so."""
+    if "method" in values:
+        values = {"preset": method_settings(values["method"], None)[0], "settings": {}, **values}
+    with ledger.database.writing() as session:
+        query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
+        changed = session.scalars(query).one()
+        said = {"federation": name, **values, **recorded("federation", changed)}
+        Core(ledger.home, ledger.database, ledger.clock).append(session, actor, "federation changed", said)
+        return changed
+
+
+def weights(ledger: Ledger, sha256: str) -> State:
+    """The model that the ledger has under this hash."""
+    return load_model(ledger.models.path(sha256), sha256)
 
 
 @contextmanager

@@ -14,7 +14,8 @@ from typing import Any
 
 from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.executors import LocalExecutor, Watch
+from fedforget.ledger.executors import LocalExecutor
+from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.worker import Worker
@@ -114,8 +115,8 @@ class Meddling(LocalExecutor):
     times: int = 1
     seen: list[str] = field(default_factory=list)
 
-    def execute(self, place: str, folder: Path, job: Job, watch: Watch) -> Outcome:
-        return super().execute(place, folder, job, _Tapped(watch, self))
+    def execute(self, place: str, folder: Path, job: Job, keeper: Keeper) -> Outcome:
+        return super().execute(place, folder, job, _Tapped(keeper, self))
 
     def reach(self, what: str) -> None:
         self.seen.append(what)
@@ -126,19 +127,19 @@ class Meddling(LocalExecutor):
 
 @dataclass
 class _Tapped:
-    watch: Watch
+    keeper: Keeper
     executor: Meddling
 
     def progress(self, what: str, done: int, total: int) -> None:
         self.executor.reach(what)
-        self.watch.progress(what, done, total)
+        self.keeper.progress(what, done, total)
 
     def auditing(self) -> None:
-        self.watch.auditing()
+        self.keeper.auditing()
         self.executor.reach("auditing")
 
     def check(self) -> None:
-        self.watch.check()
+        self.keeper.check()
 
 
 def failing(error: Exception, times: int = 1000) -> Meddling:

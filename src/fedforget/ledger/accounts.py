@@ -55,12 +55,8 @@ class Accounts:
         try:
             with self._core.writing() as session:
                 values = {
-                    "name": name,
-                    "role": known,
-                    "password": hashed,
-                    "identity": identity,
-                    "made": self._core.clock(),
-                }
+                    "name": name, "role": known, "password": hashed, "identity": identity, "made": self._core.clock(),
+                }  # fmt: skip
                 account = session.scalars(insert(Account).values(values).returning(Account)).one()
                 said = {"account": name, "role": known, **recorded("account", account)}
                 self._core.append(session, actor, "account added", said)
@@ -78,14 +74,14 @@ class Accounts:
     def can_prove_itself(self, name: str) -> bool:
         """Whether an account has a password, a sign-in provider or a token that is good."""
         account, now = self.get(name), self._core.clock()
-        alive = [t for t in self.tokens(name) if t.revoked is None and (t.expires is None or t.expires > now)]
-        return bool(account.password or account.identity or alive)
+        tokens = (t.revoked is None and (t.expires is None or t.expires > now) for t in self.tokens(name))
+        return bool(account.password or account.identity or any(tokens))
 
     def of_identity(self, identity: str) -> Person | None:
         """Who an OIDC provider says they are, if we know them."""
         query = select(Account).where(Account.identity == searchable(identity), Account.disabled.is_(None))
         found = self._core.rows(query)
-        return Person(found[0].name, Role(found[0].role)) if found else None
+        return _person(found[0]) if found else None
 
     def change(
         self,
@@ -138,7 +134,7 @@ class Accounts:
             with self._core.writing() as session:
                 self._core.append(session, who, "denied", {"by": "password", "why": why})
             return None
-        return Person(account.name, Role(account.role))
+        return _person(account)
 
     def open_session(self, name: str, *, by: str, lasting: timedelta = timedelta(hours=12)) -> str:
         """Sign in; the secret for the cookie. `by` says how: password, link, oidc."""
@@ -159,10 +155,9 @@ class Accounts:
     def _holder(self, kind: type[SignIn | Token], secret: str, *where: ColumnElement[bool]) -> Person | None:
         alive = or_(kind.expires.is_(None), kind.expires > self._core.clock())
         query = select(Account.name, Account.role, kind.expires).join(kind, kind.account == Account.name)
+        query = query.where(kind.hash == _hash(secret), alive, Account.disabled.is_(None), *where)
         with self._core.reading() as session:
-            row = session.execute(
-                query.where(kind.hash == _hash(secret), alive, Account.disabled.is_(None), *where)
-            ).one_or_none()
+            row = session.execute(query).one_or_none()
         return None if row is None else Person(row.name, Role(row.role), row.expires)
 
     def close_session(self, secret: str) -> None:
@@ -192,13 +187,9 @@ class Accounts:
         return self._core.rows(query if name is None else query.where(Token.account == searchable(name)))
 
     def revoke_token(self, id: str, *, actor: str) -> None:
+        query = update(Token).where(Token.id == searchable(id), Token.revoked.is_(None))
         with self._core.writing() as session:
-            query = (
-                update(Token)
-                .where(Token.id == searchable(id), Token.revoked.is_(None))
-                .values(revoked=self._core.clock())
-            )
-            token = session.scalars(query.returning(Token)).one_or_none()
+            token = session.scalars(query.values(revoked=self._core.clock()).returning(Token)).one_or_none()
             if token is None:
                 raise MissingError("There is no such token, or it was revoked before.")
             said = {"account": token.account, "token": id, **recorded("token", token)}
@@ -225,27 +216,23 @@ class Accounts:
         was."""
         now = self._core.clock()
         with self._core.writing() as session:
-            link = session.scalars(
-                select(Link).where(Link.hash == _hash(secret)).with_for_update(key_share=True)
-            ).one_or_none()
-            account = None if link is None else session.get_one(Account, link.account)
-            why = None
-            if link is None or account is None:
-                why = "no such link"
-            elif link.used is not None:
-                why = "used before"
-            elif link.expires <= now:
-                why = "expired"
-            elif account.disabled is not None:
-                why = "disabled"
-            if why is not None:
-                who = SYSTEM if account is None else account.name
-                self._core.append(session, who, "denied", {"by": "link", "why": why})
+            link = session.get(Link, _hash(secret), with_for_update={"key_share": True})
+            if link is None:
+                self._core.append(session, SYSTEM, "denied", {"by": "link", "why": "no such link"})
                 return None
-            assert account is not None
-            session.execute(update(Link).where(Link.hash == _hash(secret)).values(used=now))
+            account = session.get_one(Account, link.account)
+            reasons = {
+                "used before": link.used is not None,
+                "expired": link.expires <= now,
+                "disabled": account.disabled is not None,
+            }
+            why = next((why for why, applies in reasons.items() if applies), None)
+            if why is not None:
+                self._core.append(session, account.name, "denied", {"by": "link", "why": why})
+                return None
+            session.execute(update(Link).where(Link.hash == link.hash).values(used=now))
             self._end_links(session, account.name)
-            return Person(account.name, Role(account.role))
+            return _person(account)
 
     def _end_links(self, session: Session, name: str) -> None:
         """Whoever still has a link of this account has none from now on. Who tries it is written down as `expired`."""
@@ -257,9 +244,12 @@ class Accounts:
         """Throw away sessions and links that have expired; how many."""
         now = self._core.clock()
         with self._core.writing() as session:
-            gone = session.scalars(delete(SignIn).where(SignIn.expires <= now).returning(SignIn.hash)).all()
-            links = session.scalars(delete(Link).where(Link.expires <= now).returning(Link.hash)).all()
-            return len(gone) + len(links)
+            gone = [delete(kind).where(kind.expires <= now).returning(kind.hash) for kind in (SignIn, Link)]
+            return sum(len(session.scalars(query).all()) for query in gone)
+
+
+def _person(account: Account) -> Person:
+    return Person(account.name, Role(account.role))
 
 
 def _hash(secret: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from fedforget.errors import InputError
+from fedforget.ledger.privacy import make_folder, new_file
 from fedforget.ledger.recorded import SETTINGS_FILE
 
 SCHEMA = "fedforget/backup/1"
@@ -80,11 +81,9 @@ class Archive:
             if not (OURS.fullmatch(name) or name == SETTINGS_FILE or (name in beside and _lies_beside(name))):
                 raise InputError(f"The backup holds a file with the name {name!r:.80}, which is not one of ours.")
             place = home / name
-            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as target:
+            make_folder(place.parent)
+            with new_file(place) as target:
                 self._copy(name, target)
-                target.flush()
-                os.fsync(target.fileno())
 
     def _copy(self, name: str, target: IO[bytes] | None) -> None:
         sha = hashlib.sha256()

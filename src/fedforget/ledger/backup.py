@@ -39,6 +39,7 @@ from fedforget.ledger.core import SYSTEM, head_of
 from fedforget.ledger.database import Database, current_revision, upgrade
 from fedforget.ledger.errors import ConflictError, TamperedError
 from fedforget.ledger.model_files import named_files
+from fedforget.ledger.privacy import make_folder, new_file
 from fedforget.ledger.recorded import SETTINGS_FILE
 from fedforget.ledger.schema import Remains
 
@@ -55,16 +56,10 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
     with writing():
         archive.parent.mkdir(parents=True, exist_ok=True)
         part = archive.with_name(archive.name + ".part")
-        try:
-            with os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-                with tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as tar:
-                    pin = _fill(ledger, tar, with_keys)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, archive)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        part.unlink(missing_ok=True)  # of one that was killed
+        with new_file(part) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as tar:
+            pin = _fill(ledger, tar, with_keys)
+        os.replace(part, archive)
     ledger.trail.append(actor, "backup made", {"number": pin.number, "hash": pin.hash, "keys": with_keys})
     return pin
 
@@ -129,8 +124,7 @@ def restore(
     if home.exists() and (not home.is_dir() or any(home.iterdir())):
         raise ConflictError(f"{home} is not an empty folder; restore into a new one.")
     made = not home.exists()
-    with writing():
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_folder(home)
     try:
         with opened(Path(archive)) as found:
             found.check_tables()
@@ -157,7 +151,7 @@ def restore(
     except BaseException:
         shutil.rmtree(home, ignore_errors=True)
         if not made:
-            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(home)
         raise
 
 

@@ -27,7 +27,7 @@ from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests
 from fedforget.ledger.keys import Keys
 from fedforget.ledger.model_files import ModelFiles
-from fedforget.ledger.privacy import close_to_others
+from fedforget.ledger.privacy import close_to_others, make_folder
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
 from fedforget.ledger.versions import Versions
@@ -52,8 +52,8 @@ class Ledger:
         """The ledger of an installation's folder (default: `default_home`), in SQLite there or at `url`; a new one
         where there is none. One with an older schema is refused: `fedforget ledger migrate` brings it up to date."""
         home = default_home() if home is None else Path(home)
+        make_folder(home)
         with writing():
-            home.mkdir(parents=True, exist_ok=True, mode=0o700)
             close_to_others(home)
         database = Database(database_url(home, url))
         ledger = cls(home, database, clock)

@@ -34,12 +34,7 @@ class Core:
         self.reading, self.writing = database.reading, database.writing
 
     def append(
-        self,
-        session: Session,
-        actor: str,
-        kind: str,
-        body: Mapping[str, Any] | None = None,
-        request: str | None = None,
+        self, session: Session, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None
     ) -> dict[str, Any]:
         """One more event, as plain values, in the caller's transaction. After all its other rows (see above)."""
         number, previous = session.execute(select(Head.number, Head.hash).with_for_update(key_share=True)).one()

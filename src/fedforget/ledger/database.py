@@ -17,7 +17,6 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_u
 from sqlalchemy.exc import (
     ArgumentError,
     DataError,
-    DBAPIError,
     InterfaceError,
     NoSuchModuleError,
     OperationalError,
@@ -150,13 +149,10 @@ def _explained() -> Iterator[None]:
     except (DataError, UnicodeEncodeError, OverflowError):
         raise InputError("This holds a character or a number that no database can keep.") from None
     except (OperationalError, InterfaceError) as error:
-        raise BusyError(f"The ledger's database does not answer: {_first_line(error)}.") from error
+        said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0].rstrip(".")
+        raise BusyError(f"The ledger's database does not answer: {said}.") from error
     except TimeoutError:
         raise BusyError("The ledger has too many visitors at once; try again in a moment.") from None
-
-
-def _first_line(error: DBAPIError) -> str:
-    return (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0].rstrip(".")
 
 
 def _checked(url: str) -> str:

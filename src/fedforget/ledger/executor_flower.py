@@ -26,21 +26,19 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.executors import Watch
+from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description, describe_run
+from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
+from fedforget.ledger.schema import Federation
 from fedforget.runs.config import RunConfig
 from fedforget.runs.job import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.runs.store import read_sealed, write_sealed
-
-if TYPE_CHECKING:
-    from fedforget.ledger.book import Ledger
-    from fedforget.ledger.schema import Federation
 
 log = logging.getLogger(__name__)
 NOTE = "flower.json"
@@ -131,11 +129,11 @@ class FlowerExecutor:
     def run_folder(self, place: str) -> Path:
         return FlowerPlace.read(Path(place)).run
 
-    def execute(self, place: str, folder: Path, job: Job, watch: Watch) -> Outcome:
+    def execute(self, place: str, folder: Path, job: Job, keeper: Keeper) -> Outcome:
         there = SuperLink(FlowerPlace.read(Path(place)))
         done = Outcome.read(folder, job)
         if done is not None:
-            watch.auditing()
+            keeper.auditing()
             return done
         number = _begun(folder)
         if number is None or there.ended(number) is not False:
@@ -143,13 +141,13 @@ class FlowerExecutor:
             number = there.start(folder, job)
             write_sealed(folder / NOTE, {"run": number})
         try:
-            return self._wait(there, number, folder, job, watch)
+            return self._wait(there, number, folder, job, keeper)
         except BaseException:
             there.stop(number)
             (folder / NOTE).unlink(missing_ok=True)
             raise
 
-    def _wait(self, there: SuperLink, number: int, folder: Path, job: Job, watch: Watch) -> Outcome:
+    def _wait(self, there: SuperLink, number: int, folder: Path, job: Job, keeper: Keeper) -> Outcome:
         """Look into the folder until the app has left something there. Now and then ask the SuperLink whether the run
         still goes on; one that does not answer may come back."""
         asked, silent, ended = time.monotonic(), 0, False
@@ -159,14 +157,14 @@ class FlowerExecutor:
                 asked, silent, ended = time.monotonic(), (silent + 1 if told is None else 0), told is True
             reached = Reached.read(folder, job)
             if reached is not None and reached.auditing:
-                watch.auditing()
+                keeper.auditing()
             if reached is not None:
-                watch.progress(reached.what, reached.done, reached.total)
-            watch.check()
+                keeper.progress(reached.what, reached.done, reached.total)
+            keeper.check()
             raise_failure(folder, job)
             done = Outcome.read(folder, job)
             if done is not None:
-                watch.auditing()
+                keeper.auditing()
                 return done
             if ended:
                 last = there.last_words(number)

@@ -6,20 +6,9 @@ from pathlib import Path
 from typing import Protocol
 
 from fedforget.federation.observed import Attentive
+from fedforget.ledger.keeper import Keeper
 from fedforget.runs.job import Job, Outcome
 from fedforget.runs.serving import serve_job
-
-
-class Watch(Protocol):
-    """Who an executor tells how it goes. Each of these raises where the work is not wanted any more."""
-
-    def progress(self, what: str, done: int, total: int) -> None: ...
-
-    def auditing(self) -> None:
-        """The model has forgotten; what follows is the audit."""
-
-    def check(self) -> None:
-        """Nothing to tell, only: is the work still wanted?"""
 
 
 class Executor(Protocol):
@@ -28,7 +17,7 @@ class Executor(Protocol):
     def run_folder(self, place: str) -> Path:
         """The run that the federation was trained in."""
 
-    def execute(self, place: str, folder: Path, job: Job, watch: Watch) -> Outcome:
+    def execute(self, place: str, folder: Path, job: Job, keeper: Keeper) -> Outcome:
         """Do the job of a folder that `job.prepare` made."""
 
 
@@ -42,7 +31,7 @@ class LocalExecutor:
     def run_folder(self, place: str) -> Path:
         return Path(place)
 
-    def execute(self, place: str, folder: Path, job: Job, watch: Watch) -> Outcome:
-        watch.check()
+    def execute(self, place: str, folder: Path, job: Job, keeper: Keeper) -> Outcome:
+        keeper.check()
         federation = job.config.build_federation(job.config.load_dataset(), self.device)
-        return serve_job(folder, Attentive(federation, watch.check), watch.progress, watch.auditing)
+        return serve_job(folder, Attentive(federation, keeper.check), keeper.progress, keeper.auditing)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from torch import Tensor
@@ -176,32 +176,6 @@ class Federations:
     def get(self, name: str) -> Federation:
         with self._core.reading() as session:
             return named(session, Federation, name)
-
-    def change(
-        self,
-        name: str,
-        *,
-        actor: str,
-        place: str | None = None,
-        description: Description | None = None,
-        **settings: Unpack[Settings],
-    ) -> Federation:
-        """Serve the next requests in another way, or say anew where it is and what its clients hold."""
-        before = self.get(name)
-        unchanged: dict[str, Any] = {key: getattr(before, key) for key in DEFAULTS}
-        if "method" in settings and "preset" not in settings:
-            unchanged |= {"preset": None, "settings": {}}  # those of another method
-        values = _checked({**unchanged, **settings})
-        if place is not None:
-            values["place"] = place
-        if description is not None:
-            values["description"] = description.to_json()
-        with self._core.writing() as session:
-            query = update(Federation).where(Federation.name == name).values(values).returning(Federation)
-            federation = session.scalars(query.execution_options(populate_existing=True)).one()
-            said = {"federation": name, **values, **recorded("federation", federation)}
-            self._core.append(session, actor, "federation changed", said)
-            return federation
 
     def lock(self, session: Session, name: str) -> None:
         """Nobody else changes its requests and versions before the caller's transaction is over."""

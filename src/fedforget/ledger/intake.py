@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, func, select, tuple_, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
@@ -113,26 +113,21 @@ class Requests:
         query = select(Request)
         if states is not None:
             query = query.where(Request.state.in_([check_word(RequestState, word, "state") for word in states]))
-        for column, value in (
-            (Request.federation, federation),
-            (Request.asked_by, asked_by),
-            (Request.subject, subject),
-        ):
+        wanted = {Request.federation: federation, Request.asked_by: asked_by, Request.subject: subject}
+        for column, value in wanted.items():
             if value is not None:
                 query = query.where(column == searchable(value))
         if due_before is not None:
             query = query.where(Request.due < due_before)
-        if order == "due":
-            query = query.order_by(Request.due, Request.id)
-        else:
-            query = query.order_by(Request.received.desc(), Request.id.desc())
+        place = tuple_(getattr(Request, order), Request.id)
         if after is not None:
-            query = query.where(_beyond(after, Request.due if order == "due" else Request.received, order == "due"))
-        found = self._core.rows(query.limit(limit + 1))
+            query = query.where(place > _place(after) if order == "due" else place < _place(after))
+        sorted_by = [column if order == "due" else column.desc() for column in place]
+        found = self._core.rows(query.order_by(*sorted_by).limit(limit + 1))
         if len(found) <= limit:
             return Page(tuple(found))
         last = found[limit - 1]
-        return Page(tuple(found[:limit]), f"{to_text(last.due if order == 'due' else last.received)}~{last.id}")
+        return Page(tuple(found[:limit]), f"{to_text(getattr(last, order))}~{last.id}")
 
     def get(self, id: str) -> Request:
         with self._core.reading() as session:
@@ -276,13 +271,10 @@ def _change(session: Session, ids: Sequence[str], values: Mapping[str, Any]) -> 
     return [changed[id] for id in ids]
 
 
-def _beyond(cursor: str, column: InstrumentedAttribute[datetime], ascending: bool) -> ColumnElement[bool]:
-    """Where the page after this cursor begins."""
+def _place(cursor: str) -> tuple[datetime, str]:
+    """The moment and the id of the last request before the page of this cursor."""
     moment, _, id = cursor.partition("~")
     try:
-        at = from_text(moment)
+        return from_text(moment), check_id(id)
     except ValueError:
         raise InputError("This is no cursor of a page; leave it out to begin at the first.") from None
-    if not ascending:
-        return or_(column < at, and_(column == at, Request.id < check_id(id)))
-    return or_(column > at, and_(column == at, Request.id > check_id(id)))

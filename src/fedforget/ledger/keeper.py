@@ -29,7 +29,8 @@ STAGES = {
 
 
 class Keeper:
-    """An executor's `Watch`. In a `with`: the claim's lease is renewed as long as the block runs."""
+    """Who an executor tells how it goes; each of its calls raises where the work is not wanted any more. In a `with`:
+    the claim's lease is renewed as long as the block runs."""
 
     def __init__(self, ledger: Ledger, claim: Claim, lease_seconds: float, stop: threading.Event) -> None:
         self._ledger, self._claim, self._lease_seconds, self._stop = ledger, claim, lease_seconds, stop
@@ -49,6 +50,7 @@ class Keeper:
         self._reached = (stage, max(reached, self._reached[1]))
 
     def auditing(self) -> None:
+        """The model has forgotten; what follows is the audit."""
         self.check()
         if not self._audits:
             self._ledger.work.start_audit(self._claim)
@@ -57,6 +59,7 @@ class Keeper:
             self._tell()  # at once: a quick audit can be over before the next tick
 
     def check(self) -> None:
+        """Nothing to tell, only: is the work still wanted?"""
         if self.lost or self._stop.is_set():
             raise NotWanted
 

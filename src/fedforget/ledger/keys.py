@@ -9,7 +9,6 @@ ID is the beginning of the SHA-256 of the public key's 32 bytes."""
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -19,10 +18,11 @@ from sqlalchemy import insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from fedforget.data.files import write_text, writing
+from fedforget.data.files import writing
 from fedforget.errors import InputError
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.errors import ConflictError
+from fedforget.ledger.privacy import make_folder, new_file
 from fedforget.ledger.schema import Key
 
 
@@ -79,11 +79,12 @@ class Keys:
     def _new_key(self, actor: str, first: bool) -> Key:
         private = Ed25519PrivateKey.generate()
         id, public, now = key_id(private.public_key()), public_text(private.public_key()), self._core.clock()
-        with writing():
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write_private(self.folder / f"{id}.pem", private)
-        write_text(self.folder / f"{id}.public.pem", public)
-        (self.folder / f"{id}.public.pem").chmod(0o600)
+        form = serialization.PrivateFormat.PKCS8
+        secret = private.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+        make_folder(self.folder)
+        for name, data in ((f"{id}.pem", secret), (f"{id}.public.pem", public.encode())):
+            with writing(), new_file(self.folder / name) as file:
+                file.write(data)
         try:
             with self._core.writing() as session:
                 old = _key_that_signs(session, to_retire=True)
@@ -144,15 +145,3 @@ def _key_that_signs(session: Session, *, to_retire: bool) -> Key | None:
             session.expunge(key)
             return key
     return None
-
-
-def _write_private(path: Path, key: Ed25519PrivateKey) -> None:
-    """Never readable by others, not even for a moment."""
-    form = serialization.PrivateFormat.PKCS8
-    data = key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-    with writing():
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())

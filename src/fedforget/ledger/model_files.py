@@ -16,13 +16,13 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from fedforget.data.files import sha256_of_file, write_bytes, writing
+from fedforget.data.files import sha256_of_file, writing
 from fedforget.errors import InputError
 from fedforget.ledger.core import SYSTEM, Core
+from fedforget.ledger.privacy import make_folder, new_file
 from fedforget.ledger.schema import Candidate, Version
 from fedforget.ledger.states import VersionState
-from fedforget.params import State
-from fedforget.runs.store import load_model, model_bytes
+from fedforget.runs.store import model_bytes
 
 
 class ModelFiles:
@@ -44,20 +44,14 @@ class ModelFiles:
 
     def store_bytes(self, data: bytes) -> str:
         sha256 = hashlib.sha256(data).hexdigest()
-        path = self.path(sha256)
-        with writing():
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self.folder)
         part = self.folder / f"{sha256}-{secrets.token_hex(8)}"  # two workers may store the same bits at once
-        write_bytes(part, data)
         with writing():
-            part.chmod(0o600)
-            os.replace(part, path)
+            with new_file(part) as file:
+                file.write(data)
+            os.replace(part, self.path(sha256))
             sync_folder(self.folder)
         return sha256
-
-    def load(self, sha256: str) -> State:
-        """The model of this hash; one that was changed is refused."""
-        return load_model(self.path(sha256), sha256)
 
     def check(self, sha256: str) -> None:
         path = self.path(sha256)

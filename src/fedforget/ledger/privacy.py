@@ -6,9 +6,11 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
+from fedforget.data.files import writing
 from fedforget.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -24,9 +26,7 @@ def close_to_others(home: Path) -> None:
     if home.stat().st_mode & stat.S_ISVTX:
         raise InputError(f"{home} is everybody's folder; give the ledger one of its own with --home.")
     for path in (home, *_everything(home)):
-        if _open_to_others(path):
-            with suppress(FileNotFoundError):  # a worker's own file may go at any moment
-                path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
+        _close(path)
     log.warning("Others could read %s; it and what the ledger keeps in it are their owner's alone now.", home)
 
 
@@ -34,9 +34,27 @@ def make_private(file: Path) -> None:
     """An empty file that only its owner reads, or one that is there closed to others, if it is ours."""
     with suppress(OSError):  # there already, or SQLite will say what is wrong
         os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    for path in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
-        if _open_to_others(path):
-            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
+    for end in ("", "-wal", "-shm"):
+        _close(file.with_name(file.name + end))
+
+
+def make_folder(folder: Path) -> None:
+    """A folder that only its owner enters, if there is none."""
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that others cannot read for a moment; after the block it is on the disk, or not there."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def make_nothing_for_others() -> None:
@@ -48,6 +66,12 @@ def _everything(home: Path) -> Iterator[Path]:
     for name in PARTS:
         yield home / name
         yield from (home / name).rglob("*")
+
+
+def _close(path: Path) -> None:
+    with suppress(FileNotFoundError):  # a worker's own file may go at any moment
+        if _open_to_others(path):
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~OTHERS)
 
 
 def _open_to_others(path: Path) -> bool:

@@ -132,11 +132,13 @@ def problems_of_settings(home: Path, then: Mapping[str, Any] | None) -> Iterator
     except InputError as error:
         yield str(error)
         return
-    if then is None and now is not None:
+    if then == now:
+        return
+    if then is None:
         yield f"{SETTINGS_FILE} is there, but no event speaks of it; a console notes it when it begins."
-    elif then is not None and now is None:
+    elif now is None:
         yield f"{SETTINGS_FILE} was noted, but is not there."
-    elif then is not None and now is not None:
+    else:
         for name in sorted(then.keys() | now.keys()):
             if name not in now or name not in then or now[name] != then[name]:
                 yield f"{SETTINGS_FILE} has another {name} than its last event says."

@@ -95,24 +95,26 @@ class Token(Base):
     revoked: Mapped[datetime | None] = mapped_column(Moment)
 
 
-class SignIn(Base):
-    """A session: who holds the secret of this hash is signed in until it expires."""
+class ShortLived(Base):
+    """Who holds the secret of this hash is the account's, until it expires."""
 
-    __tablename__ = "sessions"
+    __abstract__ = True
     hash: Mapped[str] = mapped_column(String(64), primary_key=True)
     account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
     made: Mapped[datetime] = mapped_column(Moment)
     expires: Mapped[datetime] = mapped_column(Moment, index=True)
 
 
-class Link(Base):
+class SignIn(ShortLived):
+    """A session."""
+
+    __tablename__ = "sessions"
+
+
+class Link(ShortLived):
     """A link that signs in once."""
 
     __tablename__ = "links"
-    hash: Mapped[str] = mapped_column(String(64), primary_key=True)
-    account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
-    made: Mapped[datetime] = mapped_column(Moment)
-    expires: Mapped[datetime] = mapped_column(Moment, index=True)
     used: Mapped[datetime | None] = mapped_column(Moment)
 
 

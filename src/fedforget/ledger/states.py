@@ -46,7 +46,6 @@ AT_WORK = frozenset({_S.FORGETTING, _S.AUDITING})
 CLOSED = frozenset({_S.DONE, _S.REFUSED})
 """Nothing is owed any more: no deadline runs."""
 OPEN = frozenset(RequestState) - CLOSED
-NEEDS_REASON = frozenset({_S.REFUSED, _S.FAILED, _S.DECIDING})
 
 
 class VersionState(StrEnum):

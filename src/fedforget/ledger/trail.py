@@ -106,7 +106,7 @@ class Trail:
     def figures(self, soon: timedelta = timedelta(days=7)) -> dict[str, Any]:
         """What a monitor wants to know."""
         now = self._core.clock()
-        count = select(func.count()).select_from(Request)
+        count = select(func.count(Request.id))
         late = count.where(Request.state.in_(OPEN))
         queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED)
         with self._core.reading() as session:
@@ -116,9 +116,8 @@ class Trail:
                 "overdue": session.scalar(late.where(Request.due < now)) or 0,
                 "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
                 "events": head_of(session).number,
-                "versions": session.scalar(select(func.count()).select_from(Version)) or 0,
-                "held": session.scalar(select(func.count()).select_from(Federation).where(Federation.lease_until > now))
-                or 0,
+                "versions": session.scalar(select(func.count(Version.number))) or 0,
+                "held": session.scalar(select(func.count(Federation.name)).where(Federation.lease_until > now)) or 0,
                 "oldest_queued_seconds": 0.0 if oldest is None else (now - oldest).total_seconds(),
             }
 

@@ -103,22 +103,39 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 KEPT = tuple(rule.table for rule in RULES if rule.change == "DELETE")
 PREFIX = "rule_"
-MOVE_HEAD = "UPDATE head SET number = NEW.number, hash = NEW.hash WHERE id = 1;"
-"""An event that is in the chain is its head: not for the program to remember."""
+
+
+def _triggers(sqlite: bool) -> dict[str, tuple[str, str]]:
+    """(when it fires, what it does) of every trigger, by name."""
+    found = {rule.name: (f"BEFORE {rule.change} ON {rule.table}", _refusal(rule, sqlite)) for rule in RULES}
+    # An event that is in the chain is its head: not for the program to remember.
+    move = "UPDATE head SET number = NEW.number, hash = NEW.hash WHERE id = 1;"
+    found["event_is_head"] = ("AFTER INSERT ON events", move if sqlite else f"{move} RETURN NEW;")
+    if not sqlite:
+        never = _raise("a table of the ledger is never emptied")
+        found |= {f"{table}_truncated": (f"BEFORE TRUNCATE ON {table}", never) for table in KEPT}
+    return {f"{PREFIX}{name}": trigger for name, trigger in found.items()}
+
+
+def _refusal(rule: Rule, sqlite: bool) -> str:
+    """SQL that ends a change which is against the rule."""
+    if sqlite:
+        where = "" if rule.when is None else f" WHERE {rule.when}"
+        return f"SELECT RAISE(ABORT, 'refused by the ledger: {rule.message}'){where};"
+    end = _raise(rule.message)
+    return end if rule.when is None else f"IF {rule.when} THEN {end} END IF; RETURN NEW;"
+
+
+def _raise(message: str) -> str:
+    """With the code of a broken constraint, so that both databases' drivers raise the same error."""
+    return f"RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = 'refused by the ledger: {message}';"
 
 
 def expected(dialect: str) -> dict[str, str]:
     """The text of every trigger, by name, as `installed` gives it."""
     if dialect == "sqlite":
-        return {f"{PREFIX}{rule.name}": _for_sqlite(rule) for rule in RULES} | {
-            f"{PREFIX}event_is_head": (
-                f"CREATE TRIGGER {PREFIX}event_is_head AFTER INSERT ON events BEGIN {MOVE_HEAD} END"
-            )
-        }
-    return {f"{PREFIX}{rule.name}": _body_for_postgresql(rule) for rule in RULES} | {
-        f"{PREFIX}event_is_head": f"BEGIN {MOVE_HEAD} RETURN NEW; END",
-        **{f"{PREFIX}{table}_truncated": _refusal("a table of the ledger is never emptied") for table in KEPT},
-    }
+        return {name: f"CREATE TRIGGER {name} {when} BEGIN {do} END" for name, (when, do) in _triggers(True).items()}
+    return {name: f"BEGIN {do} END" for name, (_, do) in _triggers(False).items()}
 
 
 def installed(connection: Connection) -> dict[str, str]:
@@ -158,37 +175,13 @@ def drop(connection: Connection) -> None:
 
 def create(connection: Connection) -> None:
     """Make today's rules; there are none."""
+    bodies = expected(connection.dialect.name)
     if connection.dialect.name == "sqlite":
-        for statement in expected("sqlite").values():
+        for statement in bodies.values():
             connection.exec_driver_sql(statement)
         return
-    events = {f"{PREFIX}{rule.name}": f"BEFORE {rule.change} ON {rule.table} FOR EACH ROW" for rule in RULES} | {
-        f"{PREFIX}event_is_head": "AFTER INSERT ON events FOR EACH ROW",
-        **{f"{PREFIX}{table}_truncated": f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT" for table in KEPT},
-    }
-    for name, body in expected("postgresql").items():
-        connection.exec_driver_sql(f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $rule${body}$rule$")
-        connection.exec_driver_sql(f"CREATE TRIGGER {name} {events[name]} EXECUTE FUNCTION {name}()")
-
-
-def _for_sqlite(rule: Rule) -> str:
-    when = "" if rule.when is None else f"WHEN {rule.when} "
-    return (
-        f"CREATE TRIGGER {PREFIX}{rule.name} BEFORE {rule.change} ON {rule.table} {when}"
-        f"BEGIN SELECT RAISE(ABORT, 'refused by the ledger: {rule.message}'); END"
-    )
-
-
-def _body_for_postgresql(rule: Rule) -> str:
-    if rule.when is None:
-        return _refusal(rule.message)
-    return f"BEGIN IF {rule.when} THEN {_raise(rule.message)} END IF; RETURN NEW; END"
-
-
-def _refusal(message: str) -> str:
-    return f"BEGIN {_raise(message)} END"
-
-
-def _raise(message: str) -> str:
-    """With the code of a broken constraint, so that both databases' drivers raise the same error."""
-    return f"RAISE EXCEPTION USING ERRCODE = 'check_violation', MESSAGE = 'refused by the ledger: {message}';"
+    for name, (when, _) in _triggers(False).items():
+        each = "STATEMENT" if "TRUNCATE" in when else "ROW"
+        function = f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $rule${bodies[name]}$rule$"
+        connection.exec_driver_sql(function)
+        connection.exec_driver_sql(f"CREATE TRIGGER {name} {when} FOR EACH {each} EXECUTE FUNCTION {name}()")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.orm import Session
 
@@ -20,15 +19,7 @@ from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys, key_id
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
-from fedforget.ledger.schema import (
-    Candidate,
-    Certificate,
-    Document,
-    Event,
-    Remains,
-    Request,
-    Version,
-)
+from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
 from fedforget.ledger.work import Claim, Work
 
@@ -95,21 +86,18 @@ class Versions:
         actor = f"worker/{claim.worker}"
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
-            lost = _lost(session, claim.parent)
-            reason = checked.reason_to_hold(claim.federation.accuracy_limit, lost)
-            version = None
+            self._keep_documents(session, checked)
+            reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent))
             if reason is None:
-                private = self._keys.signing(session)
-                version, moved = self._publish(session, claim.federation.name, requests, checked, actor, private)
+                finished = self._publish(session, claim.federation.name, requests, checked, actor)
             else:
-                moved = self._hold_for_decision(session, claim, requests, checked, reason)
+                finished = self._hold_for_decision(session, claim, requests, checked, reason)
             self._work.release(session, claim.federation.name)
-            return Finished(tuple(moved), version)
+            return finished
 
     def _hold_for_decision(
         self, session: Session, claim: Claim, requests: Sequence[Request], result: CheckedResult, reason: str
-    ) -> list[Request]:
-        self._keep_documents(session, result)
+    ) -> Finished:
         values = {
             "claim": claim.id, "federation": claim.federation.name, "parent": claim.parent.number,
             "sha256": result.model, "result": result.to_json(), "made": self._core.clock(),
@@ -118,9 +106,10 @@ class Versions:
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
         actor = f"worker/{claim.worker}"
-        return self._requests.move(
+        held = self._requests.move(
             session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers
         )
+        return Finished(tuple(held), None)
 
     def decide(self, id: str, publish: bool, reason: str, *, actor: str) -> Finished:
         """An officer publishes what the gate held, or rejects it (failed). Requests served together share the fate."""
@@ -148,13 +137,11 @@ class Versions:
                     "which publishing it would undo; reject it, and retry the request: it is then served from version "
                     f"{current}."
                 )
-            private = self._keys.signing(session)
             self._work.interrupt(session, name, actor, "an officer published another version")
             checked = CheckedResult.from_json(candidate.result)
             self._models.check(checked.model)
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
-            version, done = self._publish(session, name, requests, checked, actor, private, decision)
-            return Finished(tuple(done), version)
+            return self._publish(session, name, requests, checked, actor, decision)
 
     def _publish(
         self,
@@ -163,15 +150,12 @@ class Versions:
         requests: Sequence[Request],
         result: CheckedResult,
         actor: str,
-        private: Ed25519PrivateKey,
         decision: Mapping[str, Any] | None = None,
-    ) -> tuple[Version, list[Request]]:
+    ) -> Finished:
         """Everything that makes a version the current one, and its requests done."""
-        before = _current(session, name)
-        self._keep_documents(session, result)
-        version = self._new_version(
-            session, before, {"sha256": result.model, "kind": VersionKind.FORGOTTEN, **result.values}
-        )
+        private, before = self._keys.signing(session), _current(session, name)
+        values = {"sha256": result.model, "kind": VersionKind.FORGOTTEN, **result.values}
+        version = self._new_version(session, before, values)
         for kind, path, sha256 in result.remains:
             row = {"federation": name, "version": before.number, "path": path, "kind": kind, "sha256": sha256}
             session.execute(self._core.insert(Remains).values(row).on_conflict_do_nothing())
@@ -196,7 +180,7 @@ class Versions:
                 trail=[event.to_json() for event in trail],
             )  # fmt: skip
             self._keep_certificate(session, request, version, text, key_id(private.public_key()), actor)
-        return version, done
+        return Finished(tuple(done), version)
 
     def _new_version(self, session: Session, before: Version, values: Mapping[str, Any]) -> Version:
         now = self._core.clock()

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import and_, or_, select, update
 from sqlalchemy.orm import Session
@@ -42,9 +43,6 @@ class Claim:
     """In the order they came; more than one are served together, by one new version."""
     parent: Version
     """The version to begin from."""
-    until: datetime
-    taken_over: bool
-    """Another worker died over these."""
 
 
 class Work:
@@ -58,29 +56,23 @@ class Work:
         if not worker or len(worker) > 120 or not worker.isprintable():
             raise InputError("A worker needs a name of 1 to 120 characters that can be printed.")
         now = self._core.clock()
-        until = now + timedelta(seconds=lease_seconds)
         with self._core.writing() as session:
             found = self._free_federation(session, now, federation)
             if found is None:
                 return None
             id, actor = uuid.uuid4().hex, f"worker/{worker}"
-            requests, taken_over = self._take(session, found, now, actor)
+            requests = self._take(session, found, now, actor)
             if not requests:
                 self.release(session, found.name)
                 return None
-            lease = {"claim": id, "worker": worker, "lease_until": until}
-            session.execute(update(Federation).where(Federation.name == found.name).values(lease))
+            _change(session, found.name, claim=id, worker=worker, lease_until=now + timedelta(seconds=lease_seconds))
             parent = session.scalars(
                 select(Version).where(Version.federation == found.name, Version.state == VersionState.CURRENT)
             ).one()
             said = {"claim": id, "version": parent.number}
-            moved = []
-            for request in requests:
-                counted = {"claim": id, "worker": worker, "attempts": request.attempts + 1}
-                moved += self._requests.move(
-                    session, [request], RequestState.FORGETTING, actor, said=said, also=counted
-                )
-            return Claim(id, worker, found, tuple(moved), parent, until, taken_over)
+            also = {"claim": id, "worker": worker, "attempts": Request.attempts + 1}
+            moved = self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said, also=also)
+            return Claim(id, worker, found, tuple(moved), parent)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
         """The federation with the oldest thing to do that nobody holds; locked."""
@@ -104,7 +96,7 @@ class Work:
             query = query.where(Federation.name == searchable(only))
         return session.scalars(query).one_or_none()
 
-    def _take(self, session: Session, federation: Federation, now: datetime, actor: str) -> tuple[list[Request], bool]:
+    def _take(self, session: Session, federation: Federation, now: datetime, actor: str) -> list[Request]:
         """What to serve: first what a dead worker left, else what waits longest."""
         mine = Request.federation == federation.name
         left = locked(session, mine, Request.state.in_(AT_WORK))
@@ -114,26 +106,22 @@ class Work:
             self._requests.move(session, hopeless, RequestState.FAILED, actor, reason=why)
         left = [request for request in left if request not in hopeless]
         if left:
-            return self._requests.move(
-                session, left, RequestState.QUEUED, actor, said={"taken over from": left[0].worker}
-            ), True
+            said = {"taken over from": left[0].worker}
+            return self._requests.move(session, left, RequestState.QUEUED, actor, said=said)
         waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
         found = locked(session, *waiting, limit=federation.together)
         if found and found[0].failures:
-            return found[:1], False  # alone: it may be the one that makes the others fail
+            return found[:1]  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
         # Features and samples are judged by different measures, so one version cannot be judged for both.
-        return [r for r in together if about_features([r.erasure]) == about_features([together[0].erasure])], False
+        return [r for r in together if about_features([r.erasure]) == about_features([together[0].erasure])]
 
-    def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> datetime:
-        """Renew the lease; until when. LeaseLostError: somebody else has it."""
+    def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> None:
+        """Renew the lease. LeaseLostError: somebody else has it."""
         until = self._core.clock() + timedelta(seconds=lease_seconds)
         with self._core.writing() as session:
             self._hold(session, claim)
-            session.execute(
-                update(Federation).where(Federation.name == claim.federation.name).values(lease_until=until)
-            )
-        return until
+            _change(session, claim.federation.name, lease_until=until)
 
     def _hold(self, session: Session, claim: Claim) -> Federation:
         """Lock the claim's federation, if it is still the claim's."""
@@ -153,8 +141,7 @@ class Work:
         return found
 
     def release(self, session: Session, federation: str) -> None:
-        nobody = {"claim": None, "worker": None, "lease_until": None}
-        session.execute(update(Federation).where(Federation.name == federation).values(nobody))
+        _change(session, federation, claim=None, worker=None, lease_until=None)
 
     def interrupt(self, session: Session, federation: str, actor: str, why: str) -> None:
         """Whoever works on this federation began from a version that is not current any more: its requests wait."""
@@ -203,14 +190,14 @@ class Work:
                 return  # taken over
             rows = [{"request": id, "stage": stage[:64], "fraction": fraction, "at": now} for id in mine]
             new = self._core.insert(Progress).values(rows)
-            session.execute(
-                new.on_conflict_do_update(
-                    index_elements=["request"],
-                    set_={name: new.excluded[name] for name in ("stage", "fraction", "at")},
-                )
-            )
+            told = {name: new.excluded[name] for name in ("stage", "fraction", "at")}
+            session.execute(new.on_conflict_do_update(index_elements=["request"], set_=told))
 
     def progress(self, ids: Collection[str]) -> dict[str, Progress]:
         """How far these requests are, where somebody has said."""
         found = self._core.rows(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
         return {row.request: row for row in found}
+
+
+def _change(session: Session, federation: str, **values: Any) -> None:
+    session.execute(update(Federation).where(Federation.name == federation).values(values))

@@ -198,10 +198,11 @@ class Worker:
         if not isinstance(error, FedForgetError):
             log.exception("%s: something unexpected went wrong.", claim.federation.name, exc_info=error)
             reason = f"Something unexpected went wrong ({type(error).__name__}: {error}); the worker's log says where."
-        reason = "".join(letter if letter.isprintable() else " " for letter in reason)
         try:
             for request in self.ledger.work.fail(claim, reason, retry=not hopeless):
-                log.error("%s: %s is %s. %s", request.federation, request.erasure.describe(), request.state, reason)
+                log.error(
+                    "%s: %s is %s. %s", request.federation, request.erasure.describe(), request.state, request.reason
+                )
         except FedForgetError as problem:
             log.warning("%s", problem)
 

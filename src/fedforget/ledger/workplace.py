@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from fedforget.data.files import held_lock, writing
+from fedforget.data.files import held_lock
+from fedforget.ledger.privacy import make_folder
 from fedforget.methods import METHODS
 from fedforget.runs.job import Job, clear
 
@@ -29,8 +30,7 @@ def workplace(home: Path, federation: str) -> Iterator[Path]:
     """A folder for this worker alone."""
     for number in count():
         folder = work_folder(home, federation) / str(number)
-        with writing():
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         with held_lock(folder / LOCK) as alone:
             if alone:
                 yield folder
