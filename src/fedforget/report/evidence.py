@@ -17,7 +17,7 @@ from typing import Any
 from fedforget.audit.verdict import LEVEL
 from fedforget.report.charts import Chart
 from fedforget.report.comparison import Row
-from fedforget.report.numbers import DASH, percent, sensed
+from fedforget.report.numbers import DASH, number, percent, sensed
 from fedforget.report.plots import (
     draw_gaps,
     draw_margins,
@@ -25,7 +25,6 @@ from fedforget.report.plots import (
     draw_return,
     draw_roc,
     draw_sensitivity,
-    number,
     shown_bins,
 )
 
