@@ -29,7 +29,7 @@ from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
-from fedforget.ledger.states import AT_WORK, CLOSED, RequestState
+from fedforget.ledger.states import AT_WORK, CLOSED, OPEN, TRANSITIONS, RequestState
 from fedforget.requests import ErasureRequest
 
 api = guarded_router(prefix=API, tags=["requests"])
@@ -68,11 +68,8 @@ def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Prog
 
 ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
     "accept": (Permission.ACCEPT, frozenset({RequestState.RECEIVED, RequestState.ACCEPTED})),
-    "refuse": (
-        Permission.REFUSE,
-        frozenset({RequestState.RECEIVED, RequestState.ACCEPTED, RequestState.QUEUED, RequestState.FAILED}),
-    ),
-    "extend": (Permission.EXTEND, frozenset(RequestState) - {RequestState.DONE, RequestState.REFUSED}),
+    "refuse": (Permission.REFUSE, frozenset(s for s, next in TRANSITIONS.items() if RequestState.REFUSED in next)),
+    "extend": (Permission.EXTEND, OPEN),
     "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
     "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
 }
