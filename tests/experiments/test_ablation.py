@@ -10,7 +10,7 @@ from fedforget.experiments import EXPERIMENTS
 from fedforget.experiments.ablation import BASE, FACTORS, variants
 from fedforget.experiments.engine import Row, reproduce
 from fedforget.experiments.options import Options
-from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.settings import OVERWRITE
 
 ABLATION = EXPERIMENTS["ablation"]
 
@@ -28,14 +28,14 @@ def only(*settings: str) -> object:
 def test_every_variant_is_a_valid_change_of_one_factor():
     found = variants(tuple(FACTORS))
     assert found[BASE] == {}
-    settings = [replace(RECOMMENDED.opened(), **changes) for changes in found.values()]
+    settings = [replace(OVERWRITE.opened(), **changes) for changes in found.values()]
     assert len(set(settings)) == len(found), "no two are the same, and none but the first is the base"
     assert {
         "strength=0.0", "preserver=pca", "preserver=diagonal", "penalty=gradient", "memory=debiased",
         "sketch_labels=data", "sketch_labels=mas", "sketch_data=all", "recovery_rounds=0", "aggregation=average-idle",
     } <= set(found)  # fmt: skip
     rows = {changes["sketch_rows"] for changes in FACTORS["rows s"]}
-    assert {RECOMMENDED.for_network(size).sketch_rows for size in (10**4, 10**7)} <= rows
+    assert {OVERWRITE.for_network(size).sketch_rows for size in (10**4, 10**7)} <= rows
     assert all({"preserver": kind, "sketch_rows": s} in FACTORS["rows s"] for s in rows for kind in ("sketch", "pca"))
 
 
@@ -66,14 +66,14 @@ def test_pca_has_the_smaller_error_and_no_more_rows(chosen: Options):
     )
     said = ABLATION.remarks(rows)
     assert "The paper: compared with PCA" in said[0]
-    assert said[1].startswith(f"s = {RECOMMENDED.for_network(10**4).sketch_rows}: sketch eps ")
+    assert said[1].startswith(f"s = {OVERWRITE.for_network(10**4).sketch_rows}: sketch eps ")
     table = ABLATION.tables(rows)[0]
     assert [line[0] for line in table.rows] == [BASE, "strength=0.0", "preserver=diagonal", "preserver=pca"]
 
 
 @pytest.mark.real
 def test_what_auto_stands_for_is_not_shown_twice(chosen: Options):
-    s = RECOMMENDED.for_network(10**4).sketch_rows
+    s = OVERWRITE.for_network(10**4).sketch_rows
     rows = reproduce(only(BASE, f"sketch_rows={s}", "sketch_rows=10"), replace(chosen, quick=False, trials=1))
     assert len(rows) == 3
     (table,) = ABLATION.tables(rows)

@@ -16,7 +16,7 @@ from fedforget.flower.messages import TENSORS, read_task
 from fedforget.flower.node_store import KeptInFiles
 from fedforget.methods import forget
 from fedforget.methods.fedaf.extensions.masked_sketch import PUBLIC_KEY, SECRET_KEY, BuildMaskedSketch, OfferKey
-from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.settings import OVERWRITE
 from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
@@ -47,7 +47,7 @@ def test_the_same_bits_and_the_same_bill_as_in_one_process(world: World, tmp_pat
 
 def test_a_secret_key_is_kept_from_one_message_to_the_next_and_no_longer(world: World, tmp_path: Path):
     federation = world.flower(world.grid(tmp_path))
-    offer = OfferKey(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.opened().for_network(1000))
+    offer = OfferKey(seed=0, threads=1, requests=(CLASS,), settings=OVERWRITE.opened().for_network(1000))
     for reply in federation.ask(offer, {}):
         kept = KeptInFiles(tmp_path / f"site-{reply.client}")
         assert len(bytes.fromhex(kept[SECRET_KEY])) == 32

@@ -35,7 +35,7 @@ from fedforget.flower.messages import (
 from fedforget.flower.values import decode, encode, known_classes, known_tasks
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
-from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.settings import OVERWRITE
 from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
@@ -197,7 +197,7 @@ def test_a_bad_value_is_refused(field: str, value: str):
 
 
 def test_settings_that_forbid_themselves_are_refused():
-    tree = encode(Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.opened()), {})
+    tree = encode(Forget(seed=0, threads=1, requests=(CLASS,), settings=OVERWRITE.opened()), {})
     tree["fields"]["settings"]["fields"]["batch_size"] = 0
     with pytest.raises(RefusedError, match=r"^FedAF setting 'batch_size' is 0, but it must be above 0\.$"):
         decode(tree, {})
@@ -300,7 +300,7 @@ def test_what_may_come_beside_the_model(world: World):
     client = world.local().client(0)
     good = state_of(client.model)
     weights = sum(p.numel() for p in client.model.parameters())
-    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=replace(RECOMMENDED.opened(), sketch_dtype="bfloat16"))
+    task = Forget(seed=0, threads=1, requests=(CLASS,), settings=replace(OVERWRITE.opened(), sketch_dtype="bfloat16"))
     rows = torch.ones(3, weights).bfloat16()
     check_task(task, 0, {**good, SKETCH_KEY: rows, f"{SKETCH_KEY}.count": torch.tensor(9)}, client)
     check_task(task, 0, {**good, **{f"{TEACHER_KEY}{n}": t for n, t in good.items()}}, client)
@@ -329,7 +329,7 @@ def test_a_request_for_another_node_is_refused(world: World):
     good = state_of(client.model)
     with pytest.raises(RefusedError, match=r"^The task is for client 0, but this node is client 1\.$"):
         check_task(TRAIN, 0, good, client)
-    forget = Forget(seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.opened())
+    forget = Forget(seed=0, threads=1, requests=(CLASS,), settings=OVERWRITE.opened())
     with pytest.raises(RefusedError, match=r"^The requests are other clients', but this node is client 1\.$"):
         check_task(forget, 1, good, client)
     both = Withdraw(seed=0, threads=1, requests=(ErasureRequest.of_class(1, 3), CLASS))

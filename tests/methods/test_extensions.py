@@ -9,7 +9,7 @@ from small_worlds import SCHEDULE, trained
 
 from fedforget.federation.cost import Meter
 from fedforget.methods.fedaf.extensions.federation_sketch import federation_sketch
-from fedforget.methods.fedaf.settings import RECOMMENDED
+from fedforget.methods.fedaf.settings import OVERWRITE
 from fedforget.methods.fedaf.sketching import SKETCH_KEY
 from fedforget.requests import ErasureRequest
 
@@ -19,7 +19,7 @@ REQUEST = ErasureRequest.of_class(0, 1)
 def test_with_more_clients_than_rows_several_share_a_row():
     """Four clients, three rows: the last client's row is added to the first's."""
     world, before, _ = trained()
-    settings = replace(RECOMMENDED, sketch_rows=3, sketch_samples=None).opened().for_network(1)
+    settings = replace(OVERWRITE, sketch_rows=3, sketch_samples=None).opened().for_network(1)
     merged = federation_sketch(Meter(world), before, [REQUEST], (), settings, SCHEDULE)
     own = [reply.tensors[SKETCH_KEY] for _, _, reply in world.log]
     assert [len(rows) for rows in own] == [1, 1, 1, 1]

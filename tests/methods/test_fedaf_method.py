@@ -30,9 +30,9 @@ from fedforget.methods.fedaf.settings import (
     LASTING,
     PAPER,
     QUICK,
-    RECOMMENDED,
+    OVERWRITE,
     THOROUGH,
-    FedAFSettings,
+    OverwriteSettings,
     PaperSettings,
 )
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
@@ -298,7 +298,7 @@ def test_a_kept_sketch_of_another_model_is_not_used(monkeypatch: pytest.MonkeyPa
     build = sketching.build_sketch
     monkeypatch.setattr(sketching, "build_sketch", lambda *a, **k: built.append(1) or build(*a, **k))
     task = Forget(
-        seed=0, threads=1, requests=(CLASS,), settings=RECOMMENDED.for_network(1).opened().amnesia, amnesia=True
+        seed=0, threads=1, requests=(CLASS,), settings=OVERWRITE.for_network(1).opened().amnesia, amnesia=True
     )
     list(federation.ask(task, before, [0]))
     other = {name: tensor + 0.01 for name, tensor in before.items()}
@@ -406,7 +406,7 @@ def test_a_setting_called_idle_changes_no_bit(memory: str):
     federation, before = make()
     for lr, idle in ((0.01, {"step_length"}), (None, set())):
         settings = {"memory": memory, "lr": lr}
-        assert replace(RECOMMENDED.opened(), **settings).idle == idle
+        assert replace(OVERWRITE.opened(), **settings).idle == idle
         one, other = (serve(federation, before, **settings, step_length=length).state for length in (0.02, 0.3))
         assert (digest(one) == digest(other)) == (idle == {"step_length"})
 
@@ -451,7 +451,7 @@ def test_every_effort_says_what_was_measured_of_a_backdoor_and_of_honest_data():
 
 def test_the_presets_are_what_is_documented():
     assert METHODS["fedaf"].presets == {
-        "recommended": RECOMMENDED,
+        "recommended": OVERWRITE,
         "quick": QUICK,
         "lasting": LASTING,
         "thorough": THOROUGH,
@@ -459,7 +459,7 @@ def test_the_presets_are_what_is_documented():
     }
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
     assert replace(CONVENTIONAL, aggregation="replace") == CONVENTIONAL_REPLACING
-    assert FedAFSettings() == RECOMMENDED
+    assert OverwriteSettings() == OVERWRITE
     paper = {
         "memory": "debiased", "teachers": 10, "sigma": "auto", "penalty": "gradient", "strength": 10.0,
         "normalise": False, "sketch_rows": 50, "sketch_labels": "data", "sketch_data": "all",
@@ -472,22 +472,22 @@ def test_the_presets_are_what_is_documented():
         "penalty": "proximal", "normalise": True, "sketch_labels": "sampled", "sketch_data": "retained",
         "freeze_normalisation": True, "recovery_rounds": 1,
     }  # fmt: skip
-    opened = RECOMMENDED.opened()
+    opened = OVERWRITE.opened()
     assert {name: getattr(opened, name) for name in recommended} == recommended
     assert opened.aggregation in ("replace", "scaled")
     assert all(share <= 0.1 for share in BY_SIZE["recovery_share", "auto"])
 
 
 def test_our_own_way_has_21_settings_at_most_and_the_papers_readings_are_apart():
-    own, opened = ({item.name for item in fields(cls)} for cls in (FedAFSettings, PaperSettings))
+    own, opened = ({item.name for item in fields(cls)} for cls in (OverwriteSettings, PaperSettings))
     assert len(own) <= 21
     assert own < opened
-    assert {type(preset) for preset in METHODS["fedaf"].presets.values()} == {FedAFSettings, PaperSettings}
+    assert {type(preset) for preset in METHODS["fedaf"].presets.values()} == {OverwriteSettings, PaperSettings}
     assert {type(preset) for preset in METHODS["fedaf-c"].presets.values()} == {PaperSettings}
 
 
 def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settles():
-    assert type(method_settings("fedaf", "quick", strength=2.0)[1]) is FedAFSettings
+    assert type(method_settings("fedaf", "quick", strength=2.0)[1]) is OverwriteSettings
     _, taken_apart = method_settings("fedaf", "quick", memory="random")
     assert taken_apart == replace(QUICK.opened(), memory="random")
     with pytest.raises(
@@ -497,12 +497,12 @@ def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settle
 
 
 def test_auto_becomes_a_number_by_the_size_of_the_network():
-    small, large = RECOMMENDED.for_network(LARGE_NETWORK - 1), RECOMMENDED.for_network(LARGE_NETWORK)
+    small, large = OVERWRITE.for_network(LARGE_NETWORK - 1), OVERWRITE.for_network(LARGE_NETWORK)
     quick = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
     for (name, word), expected in BY_SIZE.items():
-        preset, (of_small, of_large) = (QUICK, quick) if word == "short" else (RECOMMENDED, (small, large))
+        preset, (of_small, of_large) = (QUICK, quick) if word == "short" else (OVERWRITE, (small, large))
         assert (getattr(preset, name), getattr(of_small, name), getattr(of_large, name)) == (word, *expected)
-    named = replace(RECOMMENDED, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
+    named = replace(OVERWRITE, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50
 
@@ -510,7 +510,7 @@ def test_auto_becomes_a_number_by_the_size_of_the_network():
 def test_a_kept_sketch_is_not_used_where_other_data_was_served_since():
     """It was made with these samples, which nothing may look at any more."""
     federation, before = make()
-    settings = replace(RECOMMENDED.opened(), memory="uniform").for_network(1)
+    settings = replace(OVERWRITE.opened(), memory="uniform").for_network(1)
     kept, fresh = federation.client(0), make()[0].client(0)
     gone = (ErasureRequest.of_samples(0, [int(i) for i in kept.retained([CLASS]).ids[:9]]),)
     task = Forget(seed=0, threads=1, requests=(CLASS,), settings=settings)
@@ -543,7 +543,7 @@ def test_recovery_never_leads_back_to_the_model_before():
 
 
 def test_the_amnesia_is_a_variant_of_the_settings():
-    settings = replace(RECOMMENDED, amnesia_steps=7).for_network(1).opened()
+    settings = replace(OVERWRITE, amnesia_steps=7).for_network(1).opened()
     amnesia = settings.amnesia
     assert (amnesia.memory, amnesia.ascent, amnesia.epochs, amnesia.min_steps) == ("suppressed", "capped", 0, 7)
     assert float(amnesia.step_length) < float(settings.step_length), "it goes in shorter steps"
@@ -582,7 +582,7 @@ def test_zero_is_refused_where_nothing_would_happen(name: str):
 def test_unknown_words_are_refused_with_the_known_ones(name: str):
     sentence = refused(**{name: "nonsense"})
     assert f"'{name}' is 'nonsense', but it must be one of " in sentence
-    known = getattr(RECOMMENDED.opened(), name)
+    known = getattr(OVERWRITE.opened(), name)
     assert known in sentence
 
 

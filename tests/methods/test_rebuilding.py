@@ -14,7 +14,7 @@ from fedforget.federation.rounds import FEWEST_ROUNDS, run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
 from fedforget.methods.fedaf.extensions.rebuilding import rebuild
-from fedforget.methods.fedaf.settings import EFFORTS, LASTING, RECOMMENDED, THOROUGH, PaperSettings
+from fedforget.methods.fedaf.settings import EFFORTS, LASTING, OVERWRITE, THOROUGH, PaperSettings
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
@@ -64,7 +64,7 @@ def test_an_effort_is_a_preset_and_costs_what_it_says():
         few = {"recovery_min_samples": 0}
         result = forget(world, before, REQUEST, SCHEDULE, "fedaf", preset, **few)
         same = forget(world, before, REQUEST, SCHEDULE, "fedaf", "recommended", recovery_rounds=0, **few)
-        assert result.settings.shrink == settings.shrink < RECOMMENDED.shrink == 1.0
+        assert result.settings.shrink == settings.shrink < OVERWRITE.shrink == 1.0
         rebuilt = result.cost.gradient_evaluations - same.cost.gradient_evaluations
         rounding = FEWEST_ROUNDS * len(world.clients)
         assert rebuilt == pytest.approx(settings.rebuilding * whole, abs=rounding)

@@ -46,15 +46,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(bench)
-app.command()(reproduce)
-app.command()(verify)
-app.command()(work)
-app.command()(serve)
-app.command()(train)
-app.command()(forget)
-app.command()(audit)
-app.command()(demo)
+for command in (bench, reproduce, verify, work, serve, train, forget, audit, demo):
+    app.command()(command)
 for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app)):
     app.add_typer(group, name=name)
 

@@ -77,19 +77,15 @@ def forget(
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"The setting '{text}' cannot be read; write it as NAME=VALUE.")
-    return key.strip(), value.strip()
-
-
 def _settings(method: str, preset: str | None, texts: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE as TOML would read the value; a bare word is text. `none` is a word where the setting has that word,
     and nothing elsewhere."""
     _, defaults = method_settings(method, preset)
     values: dict[str, Any] = {}
-    for name, text in map(_pair, texts):
+    for given in texts:
+        name, equals, text = map(str.strip, given.partition("="))
+        if not equals:
+            raise InputError(f"The setting '{given}' cannot be read; write it as NAME=VALUE.")
         if text.lower() == "none":
             values[name] = "none" if "none" in setting_words(defaults, name) else None
             continue

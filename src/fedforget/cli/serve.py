@@ -7,16 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fedforget.cli.service import needs_service
+from fedforget.cli.service import HomeOption, LedgerOption, needs_service
 
 
 def serve(
-    home: Annotated[
-        Path | None, typer.Option(help="The installation's folder (default: $FEDFORGET_HOME, else your data folder).")
-    ] = None,
-    ledger: Annotated[
-        str | None, typer.Option(help="The ledger's database, such as postgresql://HOST/NAME (default: SQLite there).")
-    ] = None,
+    home: HomeOption = None,
+    ledger: LedgerOption = None,
     host: Annotated[str, typer.Option(help="Where to listen; other machines need TLS.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 finds a free one.", min=0, max=65535)] = 8765,
     url: Annotated[

@@ -43,9 +43,7 @@ def work(
     with open_ledger(home, url) as ledger:
         if federation is not None:
             ledger.federations.get(federation)
-        worker = Worker(
-            ledger, name, federation=federation, lease_seconds=lease, poll_seconds=poll, device=device
-        )  # fmt: skip
+        worker = Worker(ledger, name, federation=federation, lease_seconds=lease, poll_seconds=poll, device=device)
         log.info("Worker %s serves the requests of %s.", worker.name, ledger.home)
         served = worker.run(_stopped_by_signals(), once=once)
     print_result(as_json, {"served": served}, [f"Served {served} request{'' if served == 1 else 's'}."])

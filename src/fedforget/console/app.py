@@ -184,9 +184,7 @@ def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     fields = validation_fields(error)
     detail = "; ".join(f"{name}: {words}" for name, words in fields.items())
-    return (
-        _answer(request, 422, detail[:1000], fields=fields) if for_programs(request) else _answer(request, 422, detail)
-    )
+    return _answer(request, 422, detail[:1000], fields=fields)
 
 
 def _http(request: Request, error: Exception) -> Response:

@@ -75,7 +75,10 @@ def main(what: str, *given: str) -> None:
     end_with_parent()
     try:
         with Ledger.open() as ledger:
-            {"worker": work, "demo": make_demo}[what](ledger, *given)
+            if what == "worker":
+                work(ledger)
+            else:
+                make_demo(ledger, *given)
     except FedForgetError as error:
         print(error, file=sys.stderr)
         sys.exit(2)

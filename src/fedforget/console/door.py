@@ -63,7 +63,7 @@ class Door:
     async def _let_in(
         self, connection: socket.socket, who: str, make: Callable[[], Any], tls: SSLContext | None
     ) -> None:
-        guest = Guest(make(), self.request, lambda: self._count_off(who))
+        guest: Any = Guest(make(), self.request, lambda: self._count_off(who))
         times = {"ssl_handshake_timeout": self.handshake, "ssl_shutdown_timeout": FAREWELL_SECONDS} if tls else {}
         try:
             with contextlib.suppress(OSError):  # no handshake, or not in time
@@ -92,8 +92,8 @@ def counted_as(host: str) -> str:
     return str(address)
 
 
-class Guest(asyncio.Protocol):
-    """One connection: uvicorn's protocol does the work, this one looks at the clock."""
+class Guest:
+    """One connection: uvicorn's protocol `inner` does the work, this one looks at the clock."""
 
     def __init__(self, inner: Any, seconds: float, leave: Callable[[], None]) -> None:
         self.inner, self.seconds, self.leave, self.came = inner, seconds, leave, False
@@ -129,12 +129,6 @@ class Guest(asyncio.Protocol):
         self.leave()
         self.inner.connection_lost(error)
 
-    def eof_received(self) -> bool | None:
-        found: bool | None = self.inner.eof_received()
-        return found
-
-    def pause_writing(self) -> None:
-        self.inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.inner.resume_writing()
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else a transport tells a protocol."""
+        return getattr(self.inner, name)

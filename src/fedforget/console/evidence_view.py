@@ -18,9 +18,8 @@ from markupsafe import Markup
 from fedforget.audit.evidence import SENSELESS
 from fedforget.audit.examine import WITHOUT
 from fedforget.audit.verdict import compared_with
-from fedforget.console.rendering import verdict_tone
 from fedforget.report.charts import Chart
-from fedforget.report.evidence import Measured, judged
+from fedforget.report.evidence import Judged, judged
 from fedforget.report.numbers import DASH
 from fedforget.report.plots import shown_bins
 
@@ -57,19 +56,16 @@ class Row:
 
 @dataclass(frozen=True)
 class EvidenceView:
-    """What the page shows of an evidence file."""
+    """What the page shows of an evidence file; `shown` is what the report shows of it."""
 
     word: str
-    tone: str
-    compared: str
     reasons: tuple[str, ...]
+    compared: str
     level: str
     samples: int | None
     rows: tuple[Row, ...]
-    findings: tuple[Measured, ...]
+    shown: Judged
     charts: tuple[Chart, ...]
-    missing: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 _kept: dict[str, EvidenceView] = {}
@@ -102,20 +98,12 @@ def evidence_view(sha256: str, text: str) -> EvidenceView | None:
 
 def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
     verdict = record["verdict"]
-    shown = judged({"verdict": verdict}, {}, (), record, shown_bins([record]), prefix)
+    shown = judged({"verdict": verdict}, (), record, shown_bins([record]), prefix)
+    charts = tuple(replace(chart, svg=without_styles(chart.svg)) for chart in shown.charts)
     return EvidenceView(
-        word=verdict["word"],
-        tone=verdict_tone(verdict["word"]),
-        compared=compared_with(verdict),
-        reasons=tuple(verdict["reasons"]),
-        level=record["level"],
-        samples=record["request"].get("samples"),
-        rows=tuple(_rows(record)),
-        findings=tuple(shown.findings),
-        charts=tuple(replace(chart, svg=without_styles(chart.svg)) for chart in shown.charts),
-        missing=tuple(shown.missing),
-        notes=tuple(shown.notes),
-    )
+        verdict["word"], tuple(verdict["reasons"]), compared_with(verdict), record["level"],
+        record["request"].get("samples"), tuple(_rows(record)), shown, charts,
+    )  # fmt: skip
 
 
 PERCENT = (

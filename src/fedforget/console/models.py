@@ -50,19 +50,16 @@ class ReasonIn(Strict):
     reason: Reason
 
 
-class ExtensionIn(Strict):
+class ExtensionIn(ReasonIn):
     months: Annotated[int, Field(ge=1, le=2)]
-    reason: Reason
 
 
-class DecisionIn(Strict):
+class DecisionIn(ReasonIn):
     publish: bool
-    reason: Reason
 
 
-class RollbackIn(Strict):
+class RollbackIn(ReasonIn):
     to: Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]
-    reason: Reason
 
 
 class CheckIn(Strict):

@@ -36,7 +36,7 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": thousands,
+        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": "{:,}".format,
     }  # fmt: skip
     found.globals |= {
         "P": Permission, "asset": asset, "tone": tone, "verdict_tone": verdict_tone, "deadline": deadline,
@@ -111,10 +111,6 @@ def day(value: datetime) -> str:
 
 def short_hash(value: str | None) -> str:
     return "–" if value is None else value[:12]
-
-
-def thousands(value: int) -> str:
-    return f"{value:,}"
 
 
 def features(shape: Sequence[int]) -> str:

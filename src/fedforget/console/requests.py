@@ -29,7 +29,7 @@ from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
-from fedforget.ledger.states import AT_WORK, CLOSED, RequestState
+from fedforget.ledger.states import AT_WORK, CLOSED, OPEN, TRANSITIONS, RequestState
 from fedforget.requests import ErasureRequest
 
 api = guarded_router(prefix=API, tags=["requests"])
@@ -68,11 +68,8 @@ def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Prog
 
 ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
     "accept": (Permission.ACCEPT, frozenset({RequestState.RECEIVED, RequestState.ACCEPTED})),
-    "refuse": (
-        Permission.REFUSE,
-        frozenset({RequestState.RECEIVED, RequestState.ACCEPTED, RequestState.QUEUED, RequestState.FAILED}),
-    ),
-    "extend": (Permission.EXTEND, frozenset(RequestState) - {RequestState.DONE, RequestState.REFUSED}),
+    "refuse": (Permission.REFUSE, frozenset(s for s, next in TRANSITIONS.items() if RequestState.REFUSED in next)),
+    "extend": (Permission.EXTEND, OPEN),
     "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
     "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
 }
@@ -102,8 +99,10 @@ def list_requests(
     after: Annotated[str | None, Query(max_length=100, description="The cursor `next` of the page before.")] = None,
 ) -> RequestPage:
     """Requests, newest first or what is due first; a requester sees their own."""
+    if due_before is not None and due_before.tzinfo is None:
+        due_before = due_before.replace(tzinfo=UTC)  # as everywhere here
     page = visitor.ledger.requests.page(
-        states=state, federation=federation, subject=subject, due_before=_aware(due_before), order=order, limit=limit,
+        states=state, federation=federation, subject=subject, due_before=due_before, order=order, limit=limit,
         after=after, asked_by=visitor.only_own,
     )  # fmt: skip
     return RequestPage.model_construct(requests=_shown(visitor, page.requests), next=page.next)
@@ -111,26 +110,19 @@ def list_requests(
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
     """With what the audit says of each, and how far those are that a worker has."""
-    now = visitor.ledger.clock()
-    said, progress = visitor.ledger.versions.verdicts(rows), progress_of(visitor, rows)
-    return [_out(row, now, said.get(row.id), progress.get(row.id)) for row in rows]
-
-
-def _out(row: Request, now: datetime, verdict: str | None, progress: Progress | None) -> RequestOut:
-    erasure, overdue = row.erasure, row.state not in CLOSED and row.due < now
-    return RequestOut.of(
-        row, target=erasure.to_json(), describes=erasure.describe(), overdue=overdue, verdict=verdict,
-        progress=None if progress is None else ProgressOut.of(progress),
-    )  # fmt: skip
+    now, said = visitor.ledger.clock(), visitor.ledger.versions.verdicts(rows)
+    progress = {id: ProgressOut.of(row) for id, row in progress_of(visitor, rows).items()}
+    return [
+        RequestOut.of(
+            row, target=row.erasure.to_json(), describes=row.erasure.describe(), verdict=said.get(row.id),
+            overdue=row.state not in CLOSED and row.due < now, progress=progress.get(row.id),
+        )
+        for row in rows
+    ]  # fmt: skip
 
 
 def _one(visitor: Visitor, row: Request) -> RequestOut:
     return _shown(visitor, [row])[0]
-
-
-def _aware(moment: datetime | None) -> datetime | None:
-    """A time without a zone is UTC, as everywhere here."""
-    return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @api.post("/requests", status_code=201, responses={200: {"model": RequestOut, "description": "It was there before."}})

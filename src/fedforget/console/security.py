@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import MutableMapping
-from typing import Any, Literal
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -62,19 +61,12 @@ def is_own_origin(settings: ConsoleSettings, headers: Headers) -> bool:
 
 
 def set_cookie(
-    response: Response,
-    settings: ConsoleSettings,
-    value: str,
-    *,
-    seconds: int | None,
-    part: str = "",
-    same_site: Literal["lax", "strict"] = "lax",
+    response: Response, settings: ConsoleSettings, value: str, *, seconds: int | None, part: str = ""
 ) -> None:
     """`part` names another cookie than the session's; without `seconds` it goes when the browser closes."""
     response.set_cookie(
-        settings.cookie + part, value, max_age=seconds, path="/", secure=settings.secure, httponly=True,
-        samesite=same_site,
-    )  # fmt: skip
+        settings.cookie + part, value, max_age=seconds, path="/", secure=settings.secure, httponly=True, samesite="lax"
+    )
 
 
 def drop_cookie(response: Response, settings: ConsoleSettings, part: str = "") -> None:
@@ -87,10 +79,6 @@ VISIT = "-visit"
 
 def visit_secret(connection: HTTPConnection, settings: ConsoleSettings) -> str | None:
     return connection.cookies.get(settings.cookie + VISIT)
-
-
-def new_visit_secret() -> str:
-    return secrets.token_urlsafe(24)
 
 
 class BodyTooLargeError(HTTPException):

@@ -134,12 +134,8 @@ def serve(
 def _listen(host: str, port: int) -> socket.socket:
     """Before anything else: a port that is taken is one sentence, port 0 is a number by then, and who follows the
     printed link at once is not turned away."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.socket(family, socket.SOCK_STREAM)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((host, port))
-        found.listen(1024)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=1024)
     except (OSError, OverflowError) as error:
         raise InputError(f"Cannot listen on {host} port {port}: {error}; choose another with --port.") from None
-    return found

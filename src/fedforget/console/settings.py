@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 from fedforget.errors import InputError
@@ -128,28 +128,22 @@ def read_settings(home: Path, *, url: str, behind_proxy: bool = False) -> Consol
     known = {"limits", "session", "oidc"}
     if unknown := values.keys() - known:
         raise InputError(f"{path} has the unknown part '{min(unknown)}'; there are {', '.join(sorted(known))}.")
-    limits = _filled(Limits, values.get("limits", {}), path)
-    hours = _filled(_Session, values.get("session", {}), path).hours
+    limits = Limits(**_numbers(values.get("limits", {}), {item.name for item in fields(Limits)}, path))
+    session = _numbers(values.get("session", {}), {"hours"}, path)
     oidc = _oidc(values["oidc"], path) if "oidc" in values else None
-    return ConsoleSettings(url=url, behind_proxy=behind_proxy, limits=limits, session_hours=hours, oidc=oidc)
+    return ConsoleSettings(
+        url=url, behind_proxy=behind_proxy, limits=limits, session_hours=session.get("hours", 12.0), oidc=oidc
+    )
 
 
-@dataclass(frozen=True)
-class _Session:
-    hours: float = 12.0
-
-
-Part = TypeVar("Part", Limits, _Session)
-
-
-def _filled(kind: type[Part], values: Any, path: Path) -> Part:
-    names = {item.name for item in fields(kind)}
+def _numbers(values: Any, names: set[str], path: Path) -> dict[str, Any]:
+    """A part of the file, whose settings are all numbers."""
     if not isinstance(values, dict) or not values.keys() <= names:
         raise InputError(f"{path}: choose from the settings {', '.join(sorted(names))}.")
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1e9:
             raise InputError(f"{path}: '{name}' is {value!r}, but it must be a number above 0.")
-    return kind(**values)
+    return values
 
 
 def _oidc(values: Any, path: Path) -> OidcSettings:

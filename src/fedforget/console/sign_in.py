@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 
 from fedforget.console.permissions import Permission
 from fedforget.console.rendering import render
-from fedforget.console.security import VISIT, drop_cookie, new_visit_secret, set_cookie
+from fedforget.console.security import VISIT, drop_cookie, set_cookie
 from fedforget.console.visitors import Posted, Visitor, address_of, allow, check_forgery, guarded_router, too_often
 from fedforget.ledger.accounts import Person
 
@@ -48,7 +49,7 @@ def _form(visitor: Visitor, template: str, status: int = 200, **values: Any) -> 
     """A page whose form carries a token, also for somebody who has no session yet."""
     if visitor.secret is not None:
         return render(visitor, template, status, **values)
-    secret = new_visit_secret()
+    secret = secrets.token_urlsafe(24)
     response = render(Visitor(visitor.console, visitor.person, visitor.by, secret), template, status, **values)
     set_cookie(response, visitor.console.settings, secret, seconds=None, part=VISIT)
     return response

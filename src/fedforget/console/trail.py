@@ -29,7 +29,6 @@ from fedforget.ledger.keys import read_public
 api = guarded_router(prefix=API, tags=["trail"])
 pages = guarded_router(include_in_schema=False)
 log = logging.getLogger("fedforget.console")
-Kind = Annotated[str, Query(max_length=32)]
 Position = Annotated[int, Query(ge=0, le=2**62)]
 Reader = Annotated[Visitor, allow(Permission.SEE_TRAIL)]
 Checker = Annotated[Visitor, allow(Permission.CHECK)]

@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedforget.report.comparison import Comparison, Row, row_name
 from fedforget.report.numbers import DASH, percent, seconds
@@ -38,8 +38,9 @@ class Chart:
     width: float = 72 * WIDTH
 
 
-def blank_figure(width: float, heights: Sequence[float]) -> tuple[Figure, list[Axes]]:
-    """A figure `width` inches wide with axes below one another, each so high: quiet frames, text in the page's ink."""
+def blank_figure(width: float, heights: Sequence[float], grid: Literal["x", "y"] = "y") -> tuple[Figure, list[Axes]]:
+    """A figure `width` inches wide, with axes of these heights below one another: quiet frames, a light grid, and text
+    in the page's ink."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, sum(heights)), layout="constrained")
@@ -50,6 +51,7 @@ def blank_figure(width: float, heights: Sequence[float]) -> tuple[Figure, list[A
         axes.xaxis.label.set_color(INK)
         axes.yaxis.label.set_color(INK)
         axes.set_axisbelow(True)
+        axes.grid(axis=grid, color=GRID, linewidth=0.6)
         for side, spine in axes.spines.items():
             spine.set_visible(side == "bottom")
             spine.set_color(GRID)
@@ -62,14 +64,10 @@ def inline_svg(figure: Figure, name: str) -> Markup:
     from markupsafe import Markup
 
     buffer = io.StringIO()
-    tight: dict[str, Any] = {
-        "transparent": True,
-        "bbox_inches": "tight",
-        "pad_inches": 0.03,
-        "metadata": {"Date": None},
-    }
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "fedforget"}):
-        figure.savefig(buffer, format="svg", **tight)
+        figure.savefig(
+            buffer, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.03, metadata={"Date": None}
+        )
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
@@ -81,22 +79,26 @@ def inline_svg(figure: Figure, name: str) -> Markup:
     return Markup(svg.strip())
 
 
+def label_classes(axes: Axes, classes: Sequence[str], most: int) -> None:
+    """A place below the axes for each class, with its name in at most `most` letters."""
+    short = [text if len(text) <= most else text[: most - 1] + "…" for text in classes]
+    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
+    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
+    axes.set_xlim(-0.6, len(short) - 0.4)
+
+
 def draw_class_bars(against: Comparison, row: Row, name: str) -> Chart:
     """Test accuracy of every class before, after this method, and of Retrain."""
-    classes = [text if len(text) <= 14 else text[:13] + "…" for text in against.classes]
-    width = max(WIDTH, 0.3 * len(classes))
+    width = max(WIDTH, 0.3 * len(against.classes))
     figure, (axes,) = blank_figure(width, [1.9])
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
     for offset, (colour, source) in enumerate([(BEFORE, against.before), (AFTER, row), (RETRAIN, against.retrain)]):
-        for place, value in enumerate(source.get("per_class") or [None] * len(classes)):
+        for place, value in enumerate(source.get("per_class") or [None] * len(against.classes)):
             x = place + 0.27 * (offset - 1)
             if value is None:
                 axes.text(x, 1, DASH, color=INK, ha="center", fontsize=9)
             else:
                 axes.bar(x, value, width=0.25, color=colour)
-    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, classes)) > 3 else {}
-    axes.set_xticks(range(len(classes)), classes, parse_math=False, **slant)
-    axes.set_xlim(-0.6, len(classes) - 0.4)
+    label_classes(axes, against.classes, 14)
     axes.set_ylim(0, 100)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
     words = f"Test accuracy per class before forgetting, after {row_name(row)} and of Retrain; the table below has it."
@@ -121,7 +123,6 @@ def draw_curves(row: Row, name: str) -> Chart:
         if final is not None:
             axes.plot(seen[-2:], [values[-1], final], color=colour, linewidth=1, linestyle=":", clip_on=False)
             axes.plot(seen[-1], final, color=colour, marker="D", markersize=6, markerfacecolor="none", clip_on=False)
-        axes.grid(axis="y", color=GRID, linewidth=0.6)
     if max(*curves["memory_loss"], *curves["target_loss"], row.get("target_loss") or 0.0) > 30:
         losses.set_yscale("symlog", linthresh=1)
     losses.set_ylim(bottom=0)
@@ -156,16 +157,17 @@ def draw_seconds(rows: Sequence[Row]) -> list[Chart]:
     for caption, chosen in [("Beside Retrain", timed), ("The methods alone, enlarged", methods)]:
         if not chosen or (charts and len(methods) == len(timed)):
             continue
-        figure, (axes,) = blank_figure(WIDTH, [0.55 + 0.3 * len(chosen)])
-        axes.grid(axis="x", color=GRID, linewidth=0.6)
+        figure, (axes,) = blank_figure(WIDTH, [0.55 + 0.3 * len(chosen)], grid="x")
         for place, row in enumerate(chosen):
             left = 0.0
             for stage in used_stages(rows):
                 taken = max(0.0, row["seconds_by_stage"].get(stage, 0.0))
                 axes.barh(place, taken, left=left, height=0.6, color=stage_colour(stage))
                 left += taken
-            beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-            axes.annotate(seconds(row["seconds"]), (left, place), color=INK, fontsize=9, **beside)
+            axes.annotate(
+                seconds(row["seconds"]), (left, place), xytext=(4, 0), textcoords="offset points", va="center",
+                color=INK, fontsize=9,
+            )  # fmt: skip
         axes.set_yticks(range(len(chosen)), [row_name(row) for row in chosen], parse_math=False)
         axes.invert_yaxis()
         axes.margins(x=0.18)

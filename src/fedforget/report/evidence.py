@@ -17,7 +17,7 @@ from typing import Any
 from fedforget.audit.verdict import LEVEL
 from fedforget.report.charts import Chart
 from fedforget.report.comparison import Row
-from fedforget.report.numbers import DASH, percent, sensed
+from fedforget.report.numbers import DASH, number, percent, sensed
 from fedforget.report.plots import (
     draw_gaps,
     draw_margins,
@@ -25,7 +25,6 @@ from fedforget.report.plots import (
     draw_return,
     draw_roc,
     draw_sensitivity,
-    number,
     shown_bins,
 )
 
@@ -51,23 +50,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Near:
-    """One figure of `audit.closeness`, as the table shows it."""
-
-    name: str
-    value: str
-    before: str
-    oracles: str
-    ratio: str
-
-
-@dataclass(frozen=True)
 class Judged:
     """A method that has a verdict, with what the page shows of the evidence for it; `missing` says what it cannot."""
 
     row: Row
     findings: list[Measured]
-    closeness: list[Near]
     charts: list[Chart]
     missing: list[str]
     notes: list[str]
@@ -84,15 +71,13 @@ class Judged:
 
 def judged_methods(folder: Path, rows: Sequence[Row], classes: Sequence[str]) -> list[Judged]:
     """Every method that has a verdict; `folder` is where the report is, and the evidence files' names start there."""
-    before: Row = next((row for row in rows if row["method"] == "before"), {})
     found = [(row, read_record(folder, row)) for row in rows if row.get("verdict") and row["method"] != "before"]
     bins = shown_bins([record for _, record in found if record])
-    return [judged(row, before, classes, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
+    return [judged(row, classes, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
 
 
 def judged(
     row: Row,
-    before: Row,
     classes: Sequence[str],
     record: Mapping[str, Any] | None,
     bins: tuple[int, int],
@@ -116,7 +101,7 @@ def judged(
     charts = [chart for chart in drawn if isinstance(chart, Chart)]
     missing = [words for words in drawn if isinstance(words, str)]
     notes = [] if record is None else list(record.get("notes") or ())
-    return Judged(row, findings, nearness(row, before), charts, missing, notes)
+    return Judged(row, findings, charts, missing, notes)
 
 
 def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
@@ -169,24 +154,6 @@ def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured
         remark=remark(finding, verdict["findings"]),
         accuses=finding["says"] in ("remembers", "over-forgotten"),
     )
-
-
-UNITS = {"ToW": "1 is as an oracle does", "prediction divergence": "nats"}
-
-
-def nearness(row: Row, before: Row) -> list[Near]:
-    """How near the model is to the oracles; nothing where there were none."""
-    then = before.get("closeness") or {}
-    return [
-        Near(
-            name=f"{name} ({UNITS[name]})" if name in UNITS else name,
-            value=number(figure["to_oracles"], ".3g"),
-            before=number((then.get(name) or {}).get("to_oracles"), ".3g"),
-            oracles=number(figure["between_oracles"], ".3g"),
-            ratio=number(figure["ratio"], ".2f"),
-        )
-        for name, figure in (row.get("closeness") or {}).items()
-    ]
 
 
 def remark(finding: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> str:

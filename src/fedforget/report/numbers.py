@@ -7,26 +7,32 @@ import math
 DASH = "–"
 
 
-def points(value: float | None, unit: str = "") -> str:
-    """A percentage without its sign; a dash where nothing was measured, never a zero."""
-    return DASH if value is None or math.isnan(value) else f"{value:.1f}{unit}"
+def number(value: float | None, form: str) -> str:
+    """In this form of Python's; a dash where nothing was measured, never a zero."""
+    return DASH if value is None or math.isnan(value) else format(value, form).replace("-", "\N{MINUS SIGN}")
+
+
+def points(value: float | None) -> str:
+    """A percentage without its sign."""
+    return number(value, ".1f")
 
 
 def percent(value: float | None) -> str:
-    return points(value, "\N{NO-BREAK SPACE}%")
+    found = points(value)
+    return found if found == DASH else f"{found}\N{NO-BREAK SPACE}%"
 
 
 def loss(value: float | None) -> str:
-    return DASH if value is None or math.isnan(value) else "∞" if math.isinf(value) else f"{value:.3g}"
+    return "∞" if value is not None and math.isinf(value) else number(value, ".3g")
 
 
 def sensed(value: float | None) -> str:
     """A sensitivity."""
-    return DASH if value is None or math.isnan(value) else f"{value:.4f}"
+    return number(value, ".4f")
 
 
 def amount(value: float | None) -> str:
-    return DASH if value is None else f"{value:,.0f}"
+    return number(value, ",.0f")
 
 
 def seconds(value: float | None) -> str:

@@ -18,7 +18,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
 from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
 from fedforget.report.comparison import NAMES, Comparison, row_name, rungs
-from fedforget.report.numbers import amount, human_bytes, loss, percent, points, ratio, seconds, sensed
+from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports `runs`
@@ -67,7 +67,7 @@ def page_template() -> Template:
 
     environment = Environment(loader=PackageLoader("fedforget.report"), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
+    formats = (number, points, percent, loss, amount, seconds, human_bytes, sensed)
     environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template("report.html.j2")
 

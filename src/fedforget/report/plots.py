@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedforget.audit.membership import RANGE
-from fedforget.report.charts import AFTER, BEFORE, GRID, RETRAIN, Chart, blank_figure, inline_svg
-from fedforget.report.numbers import DASH, percent
+from fedforget.report.charts import AFTER, BEFORE, GRID, RETRAIN, Chart, blank_figure, inline_svg, label_classes
+from fedforget.report.numbers import DASH, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Curve = Sequence[float]
 
 WIDTH = 3.3  # inches: three stand side by side, and their letters stay readable
-
-
-def number(value: float | None, form: str) -> str:
-    return DASH if value is None else format(value, form).replace("-", "\N{MINUS SIGN}")
 
 
 def models_of(pictures: Mapping[str, Any], name: str) -> tuple[Any, Any, list[Any]]:
@@ -68,7 +65,6 @@ def draw_margins(pictures: Mapping[str, Any], shown: tuple[int, int], name: str)
         if oracles:
             axes.stairs(mean([shares(counts) for counts in oracles]), edges, color=RETRAIN, linewidth=1.3)
         axes.set_ylabel(label)
-        axes.grid(axis="y", color=GRID, linewidth=0.6)
         axes.set_xlim(edges[shown[0]], edges[shown[1]])
     top = max(axes.get_ylim()[1] for axes in stacked)
     for axes in stacked:
@@ -111,7 +107,7 @@ def draw_roc(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str)
         if curve:
             false = [place / (len(curve) - 1) for place in range(len(curve))]
             axes.plot(false, curve, color=colour, linewidth=1.7, clip_on=False)
-    tidy(axes, 1, ["0", "0.5", "1"])
+    scale(axes, 1, ["0", "0.5", "1"])
     axes.set_xlim(0, 1)
     axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     axes.set_xlabel("others called members")
@@ -126,50 +122,50 @@ def draw_roc(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str)
 
 def draw_relearning(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str) -> Chart | str:
     """How fast the models learn the target again, each oracle a line of its own."""
-    after, before, oracles = models_of(pictures, "relearning")
-    if not after:
-        if not verdict["with_oracle"]:
-            return "No relearning curve: it means nothing without an oracle's; the levels quick and full have both."
-        return "No relearning curve: it could not be taken."
-    figure, (axes,) = blank_figure(WIDTH, [2.3])
-    drawn = [(before, BEFORE, 1.7), *((oracle, RETRAIN, 0.8) for oracle in oracles), (after, AFTER, 1.7)]
-    for curve, colour, thickness in drawn:
-        if curve:
-            axes.plot(curve["steps"], curve["accuracy"], color=colour, linewidth=thickness, clip_on=False)
-    axes.set_xlim(0, after["steps"][-1])
-    tidy(axes, 100, ["0", "50", "100 %"])
+    drawn = draw_courses(pictures, "relearning", "steps", "accuracy")
+    if drawn is None:
+        return f"No relearning curve: {ALONE if not verdict['with_oracle'] else 'it could not be taken.'}"
+    figure, axes, told = drawn
     axes.set_xlabel("steps of training on the target")
-    axes.set_ylabel("as trained")
-    told = [("after", after), ("before", before), *((f"oracle {i}", oracle) for i, oracle in enumerate(oracles, 1))]
-    words = ", ".join(f"{who} {way(curve['accuracy'])}" for who, curve in told if curve)
+    words = ", ".join(f"{who} {way(curve['accuracy'])}" for who, curve in told)
     return Chart("Learning the target again", f"Share as trained: {words}.", inline_svg(figure, name), 72 * WIDTH)
 
 
 def draw_return(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str) -> Chart | str:
     """What the models know of the target after further rounds without it, each oracle a line of its own."""
-    after, before, oracles = models_of(pictures, "comes back")
+    drawn = draw_courses(pictures, "comes back", "rounds", "bd_acc", marker="o", markersize=3.5)
+    if drawn is None:
+        return f"No curve of further rounds: {ALONE if not verdict['with_oracle'] else 'they could not be run.'}"
+    figure, axes, told = drawn
+    rounds = told[0][1]["rounds"]
+    axes.set_xticks(rounds)
+    axes.set_xlabel("further rounds without the target")
+    words = ", ".join(f"{who} {lasting(curve)}" for who, curve in told)
+    words = f"Share as trained, now and after {rounds[-1]} further round{'s' * (rounds[-1] > 1)}: {words}."
+    return Chart("What comes back", words, inline_svg(figure, name), 72 * WIDTH)
+
+
+ALONE = "it means nothing without an oracle's; the levels quick and full have both."
+
+
+def draw_courses(
+    pictures: Mapping[str, Any], picture: str, along: str, share: str, **style: Any
+) -> tuple[Figure, Axes, list[tuple[str, Mapping[str, Any]]]] | None:
+    """The share of the target that is as trained, along steps or rounds; and whose courses there are, this model's
+    first. None: this model has none."""
+    after, before, oracles = models_of(pictures, picture)
     if not after:
-        if not verdict["with_oracle"]:
-            return (
-                "No curve of further rounds: it means nothing without an oracle's; the levels quick and full have both."
-            )
-        return "No curve of further rounds: they could not be run."
+        return None
     figure, (axes,) = blank_figure(WIDTH, [2.3])
     drawn = [(before, BEFORE, 1.7), *((oracle, RETRAIN, 0.8) for oracle in oracles), (after, AFTER, 1.7)]
     for curve, colour, thickness in drawn:
         if curve:
-            style: dict[str, Any] = {"marker": "o", "markersize": 3.5, "clip_on": False}
-            axes.plot(curve["rounds"], curve["bd_acc"], color=colour, linewidth=thickness, **style)
-    axes.set_xlim(0, after["rounds"][-1])
-    axes.set_xticks(after["rounds"])
-    tidy(axes, 100, ["0", "50", "100 %"])
-    axes.set_xlabel("further rounds without the target")
+            axes.plot(curve[along], curve[share], color=colour, linewidth=thickness, clip_on=False, **style)
+    axes.set_xlim(0, after[along][-1])
     axes.set_ylabel("as trained")
+    scale(axes, 100, ["0", "50", "100 %"])
     told = [("after", after), ("before", before), *((f"oracle {i}", oracle) for i, oracle in enumerate(oracles, 1))]
-    last = after["rounds"][-1]
-    words = ", ".join(f"{who} {lasting(curve)}" for who, curve in told if curve)
-    words = f"Share as trained, now and after {last} further round{'s' * (last > 1)}: {words}."
-    return Chart("What comes back", words, inline_svg(figure, name), 72 * WIDTH)
+    return figure, axes, [(who, curve) for who, curve in told if curve]
 
 
 def lasting(curve: Mapping[str, Any]) -> str:
@@ -206,7 +202,6 @@ def draw_sensitivity(readings: Sequence[Mapping[str, Any]], verdict: Mapping[str
     axes.set_xticks(range(len(shown)), list(shown))
     axes.set_xlim(-0.6, len(shown) - 0.4)
     axes.set_ylim(bottom=0)
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.set_ylabel("sensitivity")
     words = f"Sensitivity to the withdrawn feature: {'; '.join(told)}."
     return Chart("Sensitivity to the feature", words, inline_svg(figure, name), 72 * WIDTH)
@@ -217,17 +212,13 @@ def draw_gaps(gaps: Sequence[Mapping[str, float] | None], classes: Sequence[str]
     known = [(place, gap) for place, gap in enumerate(gaps) if gap is not None]
     if not known:
         return "No gaps of single classes: there is no test sample, or there are fewer than two oracles."
-    short = [text if len(text) <= 10 else text[:9] + "…" for text in classes]
-    width = max(WIDTH, 0.3 * len(short))
+    width = max(WIDTH, 0.3 * len(classes))
     figure, (axes,) = blank_figure(width, [2.3])
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
     axes.axhline(0, color=RETRAIN, linewidth=1.3)
     for place, gap in known:
         axes.plot([place, place], [gap["low"], gap["high"]], color=AFTER, linewidth=1.7)
         axes.plot(place, gap["gap"], color=AFTER, marker="o", markersize=5)
-    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
-    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
-    axes.set_xlim(-0.6, len(short) - 0.4)
+    label_classes(axes, classes, 10)
     axes.set_xlabel("class")
     axes.set_ylabel("points above the oracles")
     beyond = [(classes[place], gap["gap"]) for place, gap in known if gap["low"] > 0 or gap["high"] < 0]
@@ -241,7 +232,6 @@ def way(accuracy: Curve) -> str:
     return f"from {percent(accuracy[0])} over {percent(accuracy[len(accuracy) // 2])} to {percent(accuracy[-1])}"
 
 
-def tidy(axes: Axes, top: float, ticks: Sequence[str]) -> None:
-    axes.grid(axis="y", color=GRID, linewidth=0.6)
+def scale(axes: Axes, top: float, ticks: Sequence[str]) -> None:
     axes.set_ylim(0, top)
     axes.set_yticks([0, top / 2, top], list(ticks))
