@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
 from fedforget.data.parquet_images import Arrays, read_parquet_images
-from fedforget.data.samples import Dataset, Normalisation
+from fedforget.data.samples import Dataset, Normalisation, labelled_samples
 from fedforget.errors import InputError
 from fedforget.seeds import derive_generator
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from fedforget.data.download import fetch, verify
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
 from fedforget.data.parquet_images import read_parquet_images
-from fedforget.data.samples import Dataset, Normalisation
+from fedforget.data.samples import Dataset, Normalisation, labelled_samples
 from fedforget.errors import InputError
 
 ARCHIVE = "cifar-10-binary.tar.gz"

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from fedforget.data.download import fetch, verify
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
-from fedforget.data.samples import Dataset, Normalisation, Samples
+from fedforget.data.samples import Dataset, Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 
 MIRRORS = (

@@ -13,8 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fedforget.data.labelled import labelled_samples
-from fedforget.data.samples import Dataset
+from fedforget.data.samples import Dataset, labelled_samples
 from fedforget.errors import InputError
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -60,6 +60,22 @@ class Samples:
         )
 
 
+def labelled_samples(features: Tensor, labels: Tensor, classes: int, source: object, first_id: int = 0) -> Samples:
+    """Samples with consecutive ids; a mistake is reported as one of `source`, the file or array it came from."""
+    if len(features) != len(labels):
+        raise InputError(f"{source} has {len(features)} samples but {len(labels)} labels; give one label per sample.")
+    if len(labels) == 0:
+        raise InputError(f"{source} holds no samples; give at least one.")
+    labels = labels.to(torch.int64)
+    odd = (labels < 0) | (labels >= classes)
+    if bool(odd.any()):
+        raise InputError(
+            f"{source} has the label {int(labels[odd][0])}, but its {classes} classes are numbered 0 to {classes - 1}; "
+            "correct the labels."
+        )
+    return Samples.of(features, labels, first_id)
+
+
 @dataclass(frozen=True)
 class Normalisation:
     """How uint8 images become floats: x / 255, then (x - mean) / std for each channel. Floats pass unchanged."""
@@ -73,13 +89,15 @@ class Normalisation:
         scale, shift = _affine(self.mean, self.std, features.dim() - 2, str(features.device))
         return features.float().mul_(scale).add_(shift)
 
-    def neutral(self, features: Tensor) -> Tensor:
-        """The value that says nothing, in the type of `features` and to be broadcast over one sample: the mean. Floats
-        are 0 on average by convention."""
-        if features.dtype != torch.uint8:
-            return features.new_zeros(())
-        grey = (255.0 * torch.tensor(self.mean, dtype=torch.float64)).round().to(features)
-        return grey.reshape(-1, *([1] * (features.dim() - 2)))
+    def blanked(self, features: Tensor, mask: Tensor) -> Tensor:
+        """A copy of the samples' `features` that says nothing of any of them where `mask` is true: it has one value
+        there, which becomes 0. That is the mean of an image, to the nearest of 256 greys. Floats are not normalised
+        here: a table comes z-scored."""
+        neutral = features.new_zeros(())
+        if features.dtype == torch.uint8:
+            grey = (255.0 * torch.tensor(self.mean, dtype=torch.float64)).round().to(features)
+            neutral = grey.reshape(-1, *([1] * (features.dim() - 2)))
+        return torch.where(mask.to(features.device), neutral.expand(features.shape[1:]), features)
 
 
 @functools.cache
