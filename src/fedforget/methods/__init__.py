@@ -18,8 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
-from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.cost import Checkpoints, CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
