@@ -22,10 +22,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import ClientError, FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.starts import network_of
-from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.methods import DEFAULT_METHOD, Forgetting, check_history, check_servable, forget, method_settings
