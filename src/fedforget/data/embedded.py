@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedforget.data.samples import Dataset, Normalisation, labelled_samples
+from fedforget.data.samples import Dataset, Normalisation
 from fedforget.errors import InputError
 from fedforget.seeds import derive_generator
 
@@ -27,13 +27,10 @@ def load_digits() -> Dataset:
     images = torch.from_numpy(np.round(bunch.images * (255 / 16)).astype(np.uint8)).unsqueeze(1)
     labels = torch.from_numpy(bunch.target.astype(np.int64))
     train, test = _split("digits", labels, lambda count: TEST_DIGITS)
-    return Dataset(
-        "digits",
-        labelled_samples(images[train], labels[train], 10, "The digits"),
-        labelled_samples(images[test], labels[test], 10, "The digits", first_id=len(train)),
-        tuple(str(digit) for digit in range(10)),
-        Normalisation(mean=(0.3053,), std=(0.3760,)),
-    )
+    return Dataset.of(
+        "digits", (images[train], labels[train]), (images[test], labels[test]), [str(digit) for digit in range(10)],
+        ("The digits", "The digits"), Normalisation(mean=(0.3053,), std=(0.3760,)),
+    )  # fmt: skip
 
 
 def load_breast_cancer() -> Dataset:
@@ -42,12 +39,10 @@ def load_breast_cancer() -> Dataset:
     values, labels = torch.from_numpy(bunch.data), torch.from_numpy(bunch.target.astype(np.int64))
     train, test = _split("breast_cancer", labels, lambda count: round(TEST_TUMOURS * count))
     table = ((values - values[train].mean(0)) / values[train].std(0, correction=0)).float()
-    return Dataset(
-        "breast_cancer",
-        labelled_samples(table[train], labels[train], 2, "The table"),
-        labelled_samples(table[test], labels[test], 2, "The table", first_id=len(train)),
-        tuple(str(name) for name in bunch.target_names),
-    )
+    return Dataset.of(
+        "breast_cancer", (table[train], labels[train]), (table[test], labels[test]),
+        [str(name) for name in bunch.target_names], ("The table", "The table"),
+    )  # fmt: skip
 
 
 @cache

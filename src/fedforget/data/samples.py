@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -52,12 +53,7 @@ class Samples:
 
     @classmethod
     def concatenate(cls, parts: list[Samples]) -> Samples:
-        return cls(
-            torch.cat([p.features for p in parts]),
-            torch.cat([p.labels for p in parts]),
-            torch.cat([p.true_labels for p in parts]),
-            torch.cat([p.ids for p in parts]),
-        )
+        return cls(*(torch.cat([getattr(part, item.name) for part in parts]) for item in fields(cls)))
 
 
 def labelled_samples(features: Tensor, labels: Tensor, classes: int, source: object, first_id: int = 0) -> Samples:
@@ -118,6 +114,22 @@ class Dataset:
     test: Samples
     classes: tuple[str, ...]
     normalisation: Normalisation = Normalisation()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        classes: Sequence[str],
+        sources: tuple[object, object],
+        normalisation: Normalisation = normalisation,
+    ) -> Dataset:
+        """From (features, labels), checked; `sources` are the files or arrays that these came from. The ids of the test
+        samples go on after those of the training samples."""
+        trained = labelled_samples(*train, len(classes), sources[0])
+        tested = labelled_samples(*test, len(classes), sources[1], first_id=len(trained))
+        return cls(name, trained, tested, tuple(classes), normalisation)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -10,15 +10,13 @@ never train on what it can no longer know to be withdrawn. Something damaged tha
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedforget.data.files import writing
+from fedforget.data.files import held_lock, writing
 from fedforget.errors import FedForgetError, InputError
 from fedforget.flower.values import decode, encode
 from fedforget.params import State, copy_state
@@ -50,7 +48,7 @@ class NodeStore:
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
         """Add what is new; on disk when this returns, whatever another run on this node writes at the same time."""
-        with self._alone():
+        with held_lock(self.folder / ".lock", wait=True):
             known = self.withdrawn
             fresh = tuple(request for request in requests if request not in known)
             if fresh:
@@ -71,14 +69,6 @@ class NodeStore:
             return values
         except (ValueError, KeyError, OSError):
             raise InputError(f"{self._path} is damaged and cannot be read; restore it from a backup.") from None
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with writing():
-            handle = open(self.folder / ".lock", "w")  # noqa: SIM115 (closed by the next line)
-        with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
 
 
 class KeptInFiles(MutableMapping[str, Any]):
