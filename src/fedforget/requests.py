@@ -219,6 +219,25 @@ def check_form(feature: Sequence[int]) -> Feature:
     return tuple(feature)
 
 
+def check_feature(feature: Feature, shape: Sequence[int]) -> None:
+    """Refuse a feature that samples of this shape do not have."""
+    if len(feature) == 1:
+        if len(shape) != 1:
+            raise InputError(
+                f"The samples have the shape {tuple(shape)} and no columns; name a patch as top,left,height,width."
+            )
+        if feature[0] >= shape[0]:
+            raise InputError(f"Column {feature[0]} does not exist; the table has columns 0 to {shape[0] - 1}.")
+        return
+    if len(shape) != 3:
+        raise InputError(f"The samples have the shape {tuple(shape)} and are no images; name a column by its number.")
+    top, left, height, width = feature
+    if top + height > shape[1] or left + width > shape[2]:
+        raise InputError(
+            f"The patch {top},{left},{height},{width} reaches beyond the image of {shape[1]}x{shape[2]} pixels."
+        )
+
+
 def describe_feature(feature: Feature) -> str:
     """In words.
 

@@ -13,11 +13,11 @@ from fedforget.audit.feature_sensitivity import (
     Sums,
     measure_sensitivity,
     sensitivity_sums,
+    shuffled,
 )
 from fedforget.audit.measures import measure
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import load_dataset
-from fedforget.data.features import shuffled
 from fedforget.data.partition import partition
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.local import LocalFederation

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from fedforget import LocalFederation, Schedule, build_model, load_dataset, train
-from fedforget.audit.probe import RIDGE, LinearProbe, linear_probe, ridge_predictions
+from fedforget.audit.probe import RIDGE, LinearProbe, last_linear_inputs, linear_probe, ridge_predictions
 from fedforget.data.own import from_arrays
 from fedforget.errors import InputError
-from fedforget.federation.embedding import last_linear_inputs
 from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.models import MODELS, fresh_copy
 from fedforget.params import State, digest, state_of

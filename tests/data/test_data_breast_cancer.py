@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from fedforget.data import load_dataset
+from fedforget.data import embedded, load_dataset
 from fedforget.errors import InputError
 
 
@@ -28,6 +28,7 @@ def test_it_is_always_the_same():
 
 
 def test_without_scikit_learn(monkeypatch: pytest.MonkeyPatch):
+    embedded._from_sklearn.cache_clear()
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(InputError, match="comes with scikit-learn"):
         load_dataset("breast_cancer")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedforget.data.features import blanked, check_feature, shuffled
+from fedforget.audit.feature_sensitivity import shuffled
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
-from fedforget.requests import covers, feature_mask, overlap, parse_feature
+from fedforget.requests import check_feature, covers, feature_mask, overlap, parse_feature
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_blanked_is_the_value_that_becomes_zero_and_the_rest_is_untouched():
     images = torch.randint(0, 256, (4, 3, 6, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     normalisation = Normalisation((0.2, 0.4, 0.6), (0.5, 0.5, 0.5))
     mask = feature_mask((1, 2, 3, 2), (3, 6, 6))
-    without = blanked(images, mask, normalisation)
+    without = normalisation.blanked(images, mask)
     assert without.dtype == torch.uint8
     assert normalisation(without)[:, mask].abs().max() < 1 / 255, "to the nearest grey"
     assert torch.equal(without[:, ~mask], images[:, ~mask])
     table = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
-    column = blanked(table, feature_mask((3,), (7,)), Normalisation())
+    column = Normalisation().blanked(table, feature_mask((3,), (7,)))
     assert column[:, 3].tolist() == [0.0] * 5
     assert torch.equal(column[:, [0, 1, 2, 4, 5, 6]], table[:, [0, 1, 2, 4, 5, 6]])
 

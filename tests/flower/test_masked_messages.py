@@ -9,10 +9,8 @@ import torch
 from flower_worlds import SCHEDULE, World
 from flwr.app import Message
 
-from fedforget.errors import FedForgetError, InputError
-from fedforget.flower.checks import check_task
-from fedforget.flower.errors import ClientError, RefusedError
-from fedforget.flower.messages import TENSORS, read_task
+from fedforget.errors import ClientError, FedForgetError, InputError, RefusedError
+from fedforget.flower.messages import TENSORS, check_task, read_task
 from fedforget.flower.node_store import KeptInFiles
 from fedforget.methods import forget
 from fedforget.methods.fedaf.extensions.masked_sketch import PUBLIC_KEY, SECRET_KEY, BuildMaskedSketch, OfferKey

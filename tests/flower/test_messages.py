@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from fedforget.audit.membership import AttackMembership
 from fedforget.audit.probe import LinearProbe
 from fedforget.audit.relearning import Relearn
-from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.errors import ClientError, DivergedError, FedForgetError, InputError, RefusedError
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train, Withdraw
-from fedforget.flower.checks import check_reply, check_task
-from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.flower.messages import (
     TYPES,
+    check_reply,
+    check_task,
     error_content,
     pack,
     read_reply,

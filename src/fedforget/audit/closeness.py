@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.distributions import Accuracies, percentage, prediction_divergence, tow
+from fedforget.audit.probe import last_linear_inputs
 from fedforget.audit.student import student_quantile
 from fedforget.audit.verdict import LEVEL, one_more
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
-from fedforget.federation.embedding import last_linear_inputs
 from fedforget.federation.evaluation import predict
 from fedforget.federation.seam import Federation, thread_count
 from fedforget.params import State, distance

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from fedforget.audit.distributions import FEWEST_JUDGED
 from fedforget.audit.verdict import Reading
-from fedforget.data.features import blanked, shuffled
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
@@ -98,7 +97,7 @@ class MeasureSensitivity(Task):
                 numbers |= {f"{name}/{item}": value for item, value in asdict(sums).items()}
         looked_at = 2 * (len(target) + len(client.held_out or ()))
         if client.held_out is not None:
-            without = client.held_out.with_features(blanked(client.held_out.features, mask, client.normalisation))
+            without = client.held_out.with_features(client.normalisation.blanked(client.held_out.features, mask))
             known = evaluate(model, without, client.normalisation, client.classes, client.device)
             numbers |= {"unseen/right": float(known.as_true), "unseen/count": float(known.count)}
             looked_at += known.count
@@ -147,3 +146,9 @@ def measure_sensitivity(
     if unseen is not None:  # the clients may well hold out the same samples: then asking more of them tells no more
         unseen = Reading(unseen.value, unseen.error * math.sqrt(len(asking)))
     return Sensitivity(found["target"].reading, unseen, right // len(asking), count // len(asking))
+
+
+def shuffled(values: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
+    """A copy in which each sample has the values of another at `mask`, all of them of the same one."""
+    other = values[torch.randperm(len(values), generator=generator).to(values.device)]
+    return torch.where(mask.to(values.device), other, values)

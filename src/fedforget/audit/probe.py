@@ -21,18 +21,17 @@ triggered or not. Then Retrain's figure is near 100 % too, and there is no room 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
-from fedforget.federation.embedding import last_linear_inputs
 from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task
@@ -186,3 +185,32 @@ def linear_probe(
 
 def _percent(part: int, whole: int) -> float | None:
     return 100.0 * part / whole if whole else None
+
+
+@torch.no_grad()
+def last_linear_inputs(
+    model: nn.Module, features: Tensor, inputs: Callable[[Tensor], Tensor], batch_size: int = 500
+) -> Tensor:
+    """H [n, d] in float64: what reaches the last `nn.Linear` that runs, for each sample, in evaluation mode."""
+    reached: list[Tensor] = []
+
+    def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        reached[:] = [(args[0] if args else kwargs["input"]).clone()]  # a model may go on with it in place
+
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+    hooks = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
+    rows: list[Tensor] = []
+    model.eval()
+    try:
+        for part in features.split(batch_size):
+            reached.clear()
+            model(inputs(part))
+            if not reached:
+                raise InputError("The model runs no nn.Linear layer, so it has no features before one.")
+            if len(reached[0]) != len(part):
+                raise InputError("The model's last nn.Linear layer does not get one row for each sample.")
+            rows.append(reached[0].flatten(1).double().cpu())
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return torch.cat(rows)

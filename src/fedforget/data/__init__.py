@@ -6,10 +6,9 @@ import difflib
 from collections.abc import Callable
 from pathlib import Path
 
-from fedforget.data.breast_cancer import load_breast_cancer
 from fedforget.data.celeba import load_celeba
 from fedforget.data.cifar10 import load_cifar10
-from fedforget.data.digits import load_digits
+from fedforget.data.embedded import load_breast_cancer, load_digits
 from fedforget.data.mnist import load_mnist
 from fedforget.data.own import from_image_folder, from_npz
 from fedforget.data.samples import Dataset, Normalisation, Samples

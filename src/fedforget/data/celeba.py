@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
 from fedforget.data.parquet_images import Arrays, read_parquet_images
 from fedforget.data.samples import Dataset, Normalisation
@@ -34,13 +33,10 @@ def load_celeba() -> Dataset:
     n = len(labels)
     order = torch.randperm(n, generator=derive_generator(0, "celeba", "split"))
     train, test = order[: n * 8 // 10], order[n - n // 10 :]
-    return Dataset(
-        "celeba",
-        labelled_samples(images[train], labels[train], len(CLASSES), folder),
-        labelled_samples(images[test], labels[test], len(CLASSES), folder, first_id=len(train)),
-        CLASSES,
+    return Dataset.of(
+        "celeba", (images[train], labels[train]), (images[test], labels[test]), CLASSES, (folder, folder),
         Normalisation(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
-    )
+    )  # fmt: skip
 
 
 def _labels(shard: Arrays, file: Path) -> np.ndarray:

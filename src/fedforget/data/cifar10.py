@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fedforget.data.download import fetch, verify
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
 from fedforget.data.parquet_images import read_parquet_images
 from fedforget.data.samples import Dataset, Normalisation
@@ -30,8 +29,10 @@ RECORD = 1 + 3 * 32 * 32
 
 def load_cifar10() -> Dataset:
     """CIFAR-10 from the user's parquet files, else from the archive, which is downloaded once into the cache."""
+    normalisation = Normalisation(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616))
     if folder := find_folder("cifar10", "train-*.parquet", "test-*.parquet"):
-        return _dataset(_read_parquets(folder, "train"), _read_parquets(folder, "test"), folder)
+        parts = _read_parquets(folder, "train"), _read_parquets(folder, "test")
+        return Dataset.of("cifar10", *parts, CLASSES, (folder, folder), normalisation)
     folder = find_folder("cifar10", ARCHIVE) or cache_folder("cifar10")
     archive = folder / ARCHIVE
     if folder == cache_folder("cifar10"):
@@ -39,18 +40,8 @@ def load_cifar10() -> Dataset:
     else:
         verify(archive, f"md5:{MD5}")
     batches = read_archive(archive)
-    train, test = ([batches[name] for name in names] for names in (TRAIN_BATCHES, TEST_BATCHES))
-    return _dataset(_join(train), _join(test), archive)
-
-
-def _dataset(train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], source: Path) -> Dataset:
-    return Dataset(
-        "cifar10",
-        labelled_samples(*train, len(CLASSES), source),
-        labelled_samples(*test, len(CLASSES), source, first_id=len(train[1])),
-        CLASSES,
-        Normalisation(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),
-    )
+    train, test = (_join([batches[name] for name in names]) for names in (TRAIN_BATCHES, TEST_BATCHES))
+    return Dataset.of("cifar10", train, test, CLASSES, (archive, archive), normalisation)
 
 
 def _join(batches: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -44,15 +44,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def held_lock(path: Path) -> Iterator[bool]:
-    """True for the one process that has the lock of this file, False for any other; it dies with its process."""
+def held_lock(path: Path, wait: bool = False) -> Iterator[bool]:
+    """True for the one process that has the lock of this file; any other gets False, or is to `wait` for its turn. The
+    lock dies with its process."""
     import fcntl
 
     with writing():
         opened = open(path, "ab")  # noqa: SIM115 (closed by the next line, errors in it are its own)
     with opened as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError:
             yield False
             return

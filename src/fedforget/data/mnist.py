@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from fedforget.data.download import fetch, verify
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.locations import cache_folder, find_folder
-from fedforget.data.samples import Dataset, Normalisation, Samples
+from fedforget.data.samples import Dataset, Normalisation
 from fedforget.errors import InputError
 
 MIRRORS = (
@@ -37,21 +36,15 @@ def load_mnist() -> Dataset:
             fetch([mirror + name for mirror in MIRRORS], folder / name, f"md5:{md5}")
         else:
             verify(folder / name, f"md5:{md5}")
-    train = _read_samples(folder, "train")
-    return Dataset(
-        "mnist",
-        train,
-        _read_samples(folder, "t10k", first_id=len(train)),
-        tuple(str(digit) for digit in range(10)),
-        Normalisation(mean=(0.1307,), std=(0.3081,)),
+    images, labels = ([folder / name for name in MD5 if what in name] for what in ("images", "labels"))
+    train, test = (
+        (read_idx(image, dimensions=3).unsqueeze(1), read_idx(label, dimensions=1))
+        for image, label in zip(images, labels, strict=True)
     )
-
-
-def _read_samples(folder: Path, part: str, first_id: int = 0) -> Samples:
-    images = folder / f"{part}-images-idx3-ubyte.gz"
-    features = read_idx(images, dimensions=3).unsqueeze(1)
-    labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz", dimensions=1)
-    return labelled_samples(features, labels, 10, images, first_id)
+    return Dataset.of(
+        "mnist", train, test, [str(digit) for digit in range(10)], (images[0], images[1]),
+        Normalisation(mean=(0.1307,), std=(0.3081,)),
+    )  # fmt: skip
 
 
 def read_idx(path: Path, dimensions: int) -> Tensor:

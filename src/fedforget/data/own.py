@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fedforget.data.labelled import labelled_samples
 from fedforget.data.samples import Dataset
 from fedforget.errors import InputError
 
@@ -51,12 +50,7 @@ def from_arrays(
         if largest >= max(len(every), 1):  # an id or a pixel value, not a class: do not make a million classes of it
             raise InputError(f"'{name}' has the label {largest}, but fewer samples than that; count classes from 0.")
         classes = [str(label) for label in range(largest + 1)]
-    return Dataset(
-        name,
-        labelled_samples(x_train, y_train, len(classes), train_source),
-        labelled_samples(x_test, y_test, len(classes), test_source, first_id=len(y_train)),
-        tuple(classes),
-    )
+    return Dataset.of(name, (x_train, y_train), (x_test, y_test), classes, (train_source, test_source))
 
 
 def from_npz(path: str | Path) -> Dataset:

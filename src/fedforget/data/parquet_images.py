@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import tempfile
+import secrets
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from fedforget.data.download import digest
+from fedforget.data.files import sha256_of_file
 from fedforget.data.locations import cache_folder
 from fedforget.errors import InputError
 
@@ -29,7 +29,7 @@ def read_parquet_images(name: str, file: Path, image_column: str, label_columns:
     """`images` as uint8 [n, 3, side, side] and each label column as int64, from the cache where the file's decoded
     twin is there. The twin is named by the file's SHA-256, so a changed file is never mistaken for the old one."""
     try:
-        twin = cache_folder(name) / f"decoded-{DECODER}-{digest(file, 'sha256')[:32]}.npz"
+        twin = cache_folder(name) / f"decoded-{DECODER}-{sha256_of_file(file)[:32]}.npz"
     except OSError as error:
         raise InputError(f"The data file {file} cannot be read ({error.strerror}).") from None
     arrays = _read_twin(twin)
@@ -86,17 +86,12 @@ def _read_twin(twin: Path) -> Arrays | None:
 
 def _write_twin(twin: Path, arrays: Arrays) -> None:
     """Write whole or not at all. A cache that cannot be written costs time, never the run."""
-    try:
-        twin.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=twin.parent, suffix=".npz")
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        os.replace(draft, twin)
-    except OSError:
-        pass
-    finally:
-        with contextlib.suppress(OSError):
-            Path(draft).unlink(missing_ok=True)
+    draft = twin.with_name(f"draft-{secrets.token_hex(8)}.npz")
+    with contextlib.suppress(OSError):
+        try:
+            twin.parent.mkdir(parents=True, exist_ok=True)
+            with draft.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+            os.replace(draft, twin)
+        finally:
+            draft.unlink(missing_ok=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -52,12 +53,23 @@ class Samples:
 
     @classmethod
     def concatenate(cls, parts: list[Samples]) -> Samples:
-        return cls(
-            torch.cat([p.features for p in parts]),
-            torch.cat([p.labels for p in parts]),
-            torch.cat([p.true_labels for p in parts]),
-            torch.cat([p.ids for p in parts]),
+        return cls(*(torch.cat([getattr(part, item.name) for part in parts]) for item in fields(cls)))
+
+
+def labelled_samples(features: Tensor, labels: Tensor, classes: int, source: object, first_id: int = 0) -> Samples:
+    """Samples with consecutive ids; a mistake is reported as one of `source`, the file or array it came from."""
+    if len(features) != len(labels):
+        raise InputError(f"{source} has {len(features)} samples but {len(labels)} labels; give one label per sample.")
+    if len(labels) == 0:
+        raise InputError(f"{source} holds no samples; give at least one.")
+    labels = labels.to(torch.int64)
+    odd = (labels < 0) | (labels >= classes)
+    if bool(odd.any()):
+        raise InputError(
+            f"{source} has the label {int(labels[odd][0])}, but its {classes} classes are numbered 0 to {classes - 1}; "
+            "correct the labels."
         )
+    return Samples.of(features, labels, first_id)
 
 
 @dataclass(frozen=True)
@@ -73,13 +85,15 @@ class Normalisation:
         scale, shift = _affine(self.mean, self.std, features.dim() - 2, str(features.device))
         return features.float().mul_(scale).add_(shift)
 
-    def neutral(self, features: Tensor) -> Tensor:
-        """The value that says nothing, in the type of `features` and to be broadcast over one sample: the mean. Floats
-        are 0 on average by convention."""
-        if features.dtype != torch.uint8:
-            return features.new_zeros(())
-        grey = (255.0 * torch.tensor(self.mean, dtype=torch.float64)).round().to(features)
-        return grey.reshape(-1, *([1] * (features.dim() - 2)))
+    def blanked(self, features: Tensor, mask: Tensor) -> Tensor:
+        """A copy of the samples' `features` that says nothing of any of them where `mask` is true: it has one value
+        there, which becomes 0. That is the mean of an image, to the nearest of 256 greys. Floats are not normalised
+        here: a table comes z-scored."""
+        neutral = features.new_zeros(())
+        if features.dtype == torch.uint8:
+            grey = (255.0 * torch.tensor(self.mean, dtype=torch.float64)).round().to(features)
+            neutral = grey.reshape(-1, *([1] * (features.dim() - 2)))
+        return torch.where(mask.to(features.device), neutral.expand(features.shape[1:]), features)
 
 
 @functools.cache
@@ -100,6 +114,22 @@ class Dataset:
     test: Samples
     classes: tuple[str, ...]
     normalisation: Normalisation = Normalisation()
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        train: tuple[Tensor, Tensor],
+        test: tuple[Tensor, Tensor],
+        classes: Sequence[str],
+        sources: tuple[object, object],
+        normalisation: Normalisation = normalisation,
+    ) -> Dataset:
+        """From (features, labels), checked; `sources` are the files or arrays that these came from. The ids of the test
+        samples go on after those of the training samples."""
+        trained = labelled_samples(*train, len(classes), sources[0])
+        tested = labelled_samples(*test, len(classes), sources[1], first_id=len(trained))
+        return cls(name, trained, tested, tuple(classes), normalisation)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedforget.data.features import blanked, check_feature
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
-from fedforget.requests import ErasureRequest, target_mask, withdrawn_features, withdrawn_mask
+from fedforget.requests import ErasureRequest, check_feature, target_mask, withdrawn_features, withdrawn_mask
 
 
 @dataclass(eq=False)
@@ -75,10 +74,6 @@ class Client:
         mask &= ~withdrawn_mask(served, self.index, self.samples)
         return self._blanked(self.samples.select(mask), served, requests)
 
-    def without_features(self, requests: Sequence[ErasureRequest]) -> Samples:
-        """All samples, at their positions, with every withdrawn feature blanked."""
-        return self._blanked(self.samples, requests, ())
-
     def _blanked(
         self, samples: Samples, requests: Sequence[ErasureRequest], being_forgotten: Sequence[ErasureRequest]
     ) -> Samples:
@@ -88,7 +83,7 @@ class Client:
         mask = erased | withdrawn_features(requests, self.index, shape)
         if not bool(mask.any()):
             return samples
-        return samples.with_features(blanked(samples.features, mask, self.normalisation))
+        return samples.with_features(self.normalisation.blanked(samples.features, mask))
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
         """Erase from now on; a request that is known already changes nothing."""

@@ -8,15 +8,17 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from fedforget.federation.memory import number_in
 from fedforget.federation.observed import Observed
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, Task, Withdraw
-from fedforget.params import state_bytes
+from fedforget.params import State, state_bytes
 
 
 @dataclass
@@ -127,10 +129,6 @@ class Meter(Observed):
         self._settle()
         return self.cost
 
-    def start_from(self, earlier: Cost) -> None:
-        """Go on with the bill of an interrupted run."""
-        self.cost = earlier
-
     @contextmanager
     def measured(self) -> Iterator[None]:
         """Time and peak memory of the block."""
@@ -141,6 +139,34 @@ class Meter(Observed):
             finally:
                 self._settle()
         self.cost.peak_bytes = max(self.cost.peak_bytes, peak.bytes)
+
+
+class CheckpointStore(Protocol):
+    """Keeps the newest state of one long computation, with what it has cost so far; where, is its own affair."""
+
+    def load(self) -> tuple[int, State, dict[str, Any]] | None: ...
+
+    def save(self, round: int, state: State, cost: dict[str, Any]) -> None: ...
+
+
+class Checkpoints:
+    """How a method goes on after an interruption: the round and the model to go on from. What was spent before stays on
+    the bill."""
+
+    def __init__(self, store: CheckpointStore, meter: Meter) -> None:
+        self._store = store
+        self._meter = meter
+
+    def load(self) -> tuple[int, State] | None:
+        saved = self._store.load()
+        if saved is None:
+            return None
+        round, state, cost = saved
+        self._meter.cost = Cost.from_json(cost)
+        return round, state
+
+    def save(self, round: int, state: State) -> None:
+        self._store.save(round, state, self._meter.so_far().to_json())
 
 
 class PeakMemory:
@@ -169,9 +195,7 @@ class PeakMemory:
 
 
 def _status(field_name: str) -> int:
-    with suppress(OSError), open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith(field_name + ":"):
-                return int(line.split()[1]) * 1024
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    kilobytes = number_in(Path("/proc/self/status"), field_name)
+    if kilobytes is not None:
+        return kilobytes * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

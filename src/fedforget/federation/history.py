@@ -6,7 +6,6 @@ Recording streams: a reply is written down and passed on, so the average still s
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -22,33 +21,26 @@ class History(Protocol):
     @property
     def interval(self) -> int:
         """Every so-many-th round is kept, beginning with round 0."""
-        ...
 
     @property
     def rounds(self) -> Sequence[int]:
         """The kept rounds, ascending."""
-        ...
 
     @property
     def bytes(self) -> int:
         """What keeping them takes."""
-        ...
 
     def check(self) -> None:
         """Refuse a history of which a part is missing or damaged."""
-        ...
 
     def sent(self, round: int) -> State:
         """The model that went out."""
-        ...
 
     def returned(self, round: int) -> Iterator[tuple[int, State]]:
         """(client, the model that it sent back), one at a time, in ascending order of the clients."""
-        ...
 
     def begin(self, round: int, state: Mapping[str, Tensor]) -> None:
         """Start a round anew: what an interruption left of it is void."""
-        ...
 
     def add(self, round: int, client: int, state: Mapping[str, Tensor]) -> None: ...
 
@@ -76,13 +68,6 @@ def check_interval(interval: int) -> int:
     return interval
 
 
-@dataclass
-class _Round:
-    sent: State
-    returned: dict[int, State] = field(default_factory=dict)
-    finished: bool = False
-
-
 class MemoryHistory:
     """A history in this process, in main memory whatever device trains.
 
@@ -93,32 +78,35 @@ class MemoryHistory:
 
     def __init__(self, interval: int = 2) -> None:
         self.interval = check_interval(interval)
-        self._rounds: dict[int, _Round] = {}
+        self._sent: dict[int, State] = {}
+        self._returned: dict[int, dict[int, State]] = {}
+        self._finished: set[int] = set()
 
     @property
     def rounds(self) -> Sequence[int]:
-        return sorted(number for number, kept in self._rounds.items() if kept.finished)
+        return sorted(self._finished)
 
     @property
     def bytes(self) -> int:
-        kept = [self._rounds[number] for number in self.rounds]
-        return sum(state_bytes(state) for round in kept for state in (round.sent, *round.returned.values()))
+        kept = [state for round in self.rounds for state in (self._sent[round], *self._returned[round].values())]
+        return sum(map(state_bytes, kept))
 
     def check(self) -> None:
         pass
 
     def sent(self, round: int) -> State:
-        return copy_state(self._rounds[round].sent)
+        return copy_state(self._sent[round])
 
     def returned(self, round: int) -> Iterator[tuple[int, State]]:
-        for client, state in sorted(self._rounds[round].returned.items()):
+        for client, state in sorted(self._returned[round].items()):
             yield client, copy_state(state)
 
     def begin(self, round: int, state: Mapping[str, Tensor]) -> None:
-        self._rounds[round] = _Round(copy_state(state, "cpu"))
+        self._finished.discard(round)
+        self._sent[round], self._returned[round] = copy_state(state, "cpu"), {}
 
     def add(self, round: int, client: int, state: Mapping[str, Tensor]) -> None:
-        self._rounds[round].returned[client] = copy_state(state, "cpu")
+        self._returned[round][client] = copy_state(state, "cpu")
 
     def finish(self, round: int) -> None:
-        self._rounds[round].finished = True
+        self._finished.add(round)

@@ -99,8 +99,7 @@ class LocalFederation:
             raise InputError("No erasure request was given; name at least one target.")
         for request in requests:
             self.client(request.client).check(request)
-        sizes: dict[int, TargetSize] = {}
-        for index in sorted({request.client for request in requests}):
-            sizes[index] = TargetSize(*self.client(index).sizes(requests))
+        asking = sorted({request.client for request in requests})
+        sizes = {index: TargetSize(*self.client(index).sizes(requests)) for index in asking}
         others = sum(len(self.client(k).positions(())[1]) for k in self.clients if k not in sizes)
         return check_something_is_left(sizes, others)

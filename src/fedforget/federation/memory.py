@@ -18,12 +18,18 @@ def available_bytes(device: torch.device) -> int:
     return min(_left_on_the_machine(), *_left_in_groups())
 
 
+def number_in(file: Path, name: str) -> int | None:
+    """What a file of the system, such as those in /proc, says of `name`; None where there is no such line or file."""
+    with suppress(OSError):
+        for line in file.read_text().splitlines():
+            if line.split()[:1] in ([name], [f"{name}:"]):
+                return int(line.split()[1])
+    return None
+
+
 def _left_on_the_machine() -> int:
-    with suppress(OSError), open("/proc/meminfo") as info:
-        for line in info:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    kilobytes = number_in(Path("/proc/meminfo"), "MemAvailable")
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if kilobytes is None else kilobytes * 1024
 
 
 def _left_in_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Iterator[int]:
@@ -43,15 +49,7 @@ def _left_in_groups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc
                     break
                 with suppress(OSError, ValueError):
                     free = int((group / limit).read_text()) - int((group / used).read_text())
-                    yield max(0, free + _cached(group / "memory.stat"))
+                    yield max(0, free + (number_in(group / "memory.stat", "inactive_file") or 0))
 
 
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
-
-
-def _cached(stat: Path) -> int:
-    for line in stat.read_text().splitlines():
-        name, _, value = line.partition(" ")
-        if name == "inactive_file":
-            return int(value)
-    return 0

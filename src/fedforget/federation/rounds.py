@@ -47,16 +47,15 @@ class Schedule:
             if not isinstance(value, int if whole else int | float):
                 kind = "whole number" if whole else "number"
                 raise InputError(f"Training setting '{item.name}' is {value!r}, but it must be a {kind}.")
-            lowest = 0 if item.name in ("momentum", "seed", "rounds") else None
-            if not math.isfinite(value) or value < 0 or (lowest is None and value == 0):
-                need = "0 or larger" if lowest == 0 else "above 0"
+            may_be_0 = item.name in ("momentum", "seed", "rounds")
+            if not math.isfinite(value) or value < 0 or (value == 0 and not may_be_0):
+                need = "0 or larger" if may_be_0 else "above 0"
                 raise InputError(f"Training setting '{item.name}' is {value}, but it must be a finite number {need}.")
         if self.momentum >= 1:
             raise InputError(f"Training setting 'momentum' is {self.momentum}, but it must be below 1.")
-        if self.decay > 1:
-            raise InputError(f"Training setting 'decay' is {self.decay}, but it must be at most 1.")
-        if self.participation > 1:
-            raise InputError(f"Training setting 'participation' is {self.participation}, but it must be at most 1.")
+        for name in ("decay", "participation"):
+            if getattr(self, name) > 1:
+                raise InputError(f"Training setting '{name}' is {getattr(self, name)}, but it must be at most 1.")
 
     def lr_of(self, round: int) -> float:
         """The learning rate of a round, counted from 0; after the last one it stays.
@@ -102,10 +101,7 @@ def _shuffled(clients: Sequence[int], task: Train) -> list[int]:
 
 
 def run_round(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    task: Train,
-    history: History | None = None,
+    federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
 ) -> State:
     """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps what
     was sent and what came back."""
@@ -188,11 +184,7 @@ def further_round(schedule: Schedule, done: int, exclude: Sequence[ErasureReques
 
 
 def further_rounds(
-    federation: Federation,
-    state: State,
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-    rounds: int,
+    federation: Federation, state: State, schedule: Schedule, exclude: Sequence[ErasureRequest], rounds: int
 ) -> Iterator[tuple[int, State]]:
     """(0, `state`), then (done, the model) after each of `rounds` further ordinary rounds."""
     yield 0, state

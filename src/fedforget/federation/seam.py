@@ -34,16 +34,13 @@ class Federation(Protocol):
     @property
     def clients(self) -> Sequence[int]:
         """The clients' numbers, ascending."""
-        ...
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         """Run `task` on the model `state` at the clients `to` (default: all), and yield one reply from each, in
         ascending order of the clients. A task that fails at a client raises its error here."""
-        ...
 
     def check(self, requests: Sequence[ErasureRequest]) -> dict[int, TargetSize]:
         """Refuse requests that cannot be served; else the size of the target at each client they name."""
-        ...
 
 
 @contextmanager

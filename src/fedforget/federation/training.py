@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +12,10 @@ from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError
-from fedforget.federation.captured import can_capture, captured_step
+from fedforget.federation.captured import can_capture, in_half, recorded
 from fedforget.federation.client import Client
-from fedforget.federation.sgd import SGD, momentum_step
+from fedforget.federation.layout import for_convolutions
+from fedforget.federation.sgd import momentum_step
 from fedforget.federation.tasks import Reply, Train
 from fedforget.params import first_non_finite, state_of
 from fedforget.requests import ErasureRequest
@@ -56,11 +58,7 @@ def train_at_client(
     if len(samples) == 0:
         return Reply(client.index, numbers={"samples": 0.0})
 
-    if can_capture(client.model, client.device) and len(samples) >= task.batch_size > 1:
-        total = _train_captured(task, state, client, samples)
-    else:
-        total = _train_plainly(task, state, client, samples)
-
+    total = _train(task, state, client, samples)
     trained = state_of(client.model)
     broken = first_non_finite(trained)
     if broken is not None:
@@ -77,46 +75,35 @@ def train_at_client(
     )
 
 
-def _order(task: Train, client: Client) -> torch.Generator:
-    return derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
-
-
-def _train_plainly(task: Train, state: Mapping[str, Tensor], client: Client, samples: Samples) -> Tensor:
-    """The loop as one would write it; the sum of the losses."""
-    model = client.load(state)
-    alone = min(len(samples), task.batch_size) == 1
-    set_training_mode(model, task.freeze_normalisation or alone)
-    optimiser = SGD(model.parameters(), task.lr, task.momentum)
-    generator = _order(task, client)
+def _train(task: Train, state: Mapping[str, Tensor], client: Client, samples: Samples) -> Tensor:
+    """The loop, v <- momentum v + g, theta <- theta - lr v; the sum of the losses. On a GPU each full batch is one
+    replayed graph, the rest of an epoch goes plainly."""
+    model, size = client.model, task.batch_size
+    set_training_mode(model, task.freeze_normalisation or min(len(samples), size) == 1)
     features, labels = samples.features.to(client.device), samples.labels.to(client.device)
-    total = torch.zeros((), device=client.device)
+    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
+    velocity, total = [torch.zeros_like(p) for p in parameters], torch.zeros((), device=client.device)
+
+    def step(x: Tensor, y: Tensor, graph: bool = False) -> tuple[list[Tensor], Tensor]:
+        inputs = client.inputs(x)
+        with in_half(graph):
+            loss = F.cross_entropy(model(for_convolutions(model, inputs) if graph else inputs).float(), y)
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+        momentum_step(parameters, velocity, gradients, task.lr, task.momentum)
+        total.add_(loss.detach() * len(x))
+        return velocity, total
+
+    replayed = None
+    if can_capture(model, client.device) and len(samples) >= size > 1:
+        key = ("train", task.lr, task.momentum, task.freeze_normalisation)
+        replayed = recorded(model, key, partial(step, graph=True), (features[:size], labels[:size]))
+        velocity, total = replayed.made  # those of the graph, from the round in which it was recorded
+        torch._foreach_zero_([*velocity, total])
+    client.load(state)  # only now: recording trains
+    generator = derive_generator(task.seed, task.purpose, task.round, "client", client.index, "order")
     with seeded_globally(client.device, task.seed, task.purpose, task.round, "client", client.index, "dropout"):
         for _ in range(task.epochs):
-            for batch in minibatches(len(samples), task.batch_size, generator, client.device):
-                loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-                optimiser.step(loss)
-                total += loss.detach() * len(batch)
-    return total
-
-
-def _train_captured(task: Train, state: Mapping[str, Tensor], client: Client, samples: Samples) -> Tensor:
-    """The same loop on a GPU, each full batch as one replayed graph, the rest of an epoch plainly."""
-    model = client.model
-    set_training_mode(model, task.freeze_normalisation)
-    features, labels = samples.features, samples.labels.to(client.device)
-    mode = "frozen" if task.freeze_normalisation else "training"
-    step = captured_step(model, client.normalisation, features, labels, task.batch_size, task.lr, task.momentum, mode)
-    client.load(state)
-    step.reset()
-    generator = _order(task, client)
-    parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
-    for _ in range(task.epochs):
-        for batch in minibatches(len(samples), task.batch_size, generator, client.device):
-            if len(batch) == task.batch_size:
-                step(features, labels, batch)
-                continue
-            loss = F.cross_entropy(model(client.inputs(features[batch])), labels[batch])
-            gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
-            momentum_step(parameters, step.velocity, gradients, task.lr, task.momentum)
-            step.loss += loss.detach() * len(batch)
-    return step.loss.clone()
+            for batch in minibatches(len(samples), size, generator, client.device):
+                work = replayed if replayed is not None and len(batch) == size else step
+                work(features[batch], labels[batch])
+    return total.clone()

@@ -10,9 +10,9 @@ Needs the extra: pip install 'fedforget[flower]'."""
 
 from pathlib import Path
 
+from fedforget.errors import ClientError, RefusedError
 from fedforget.flower.attach import attach, retained
 from fedforget.flower.client_app import build_client_app
-from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.strategy import Forget
 

@@ -22,8 +22,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset
 
-from fedforget.data.labelled import labelled_samples
-from fedforget.data.samples import Normalisation, Samples
+from fedforget.data.samples import Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.starts import network_of

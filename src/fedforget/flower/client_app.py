@@ -12,13 +12,14 @@ from flwr.clientapp import ClientApp
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.seam import thread_count
-from fedforget.flower.checks import check_task, outline
 from fedforget.flower.messages import (
     QUERY_TYPE,
     TASK_TYPE,
     Description,
+    check_task,
     description_content,
     error_content,
+    outline,
     read_task,
     reply_content,
 )

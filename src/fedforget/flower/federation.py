@@ -14,16 +14,16 @@ from flwr.serverapp import Grid
 from torch import Tensor, nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import ClientError, FedForgetError, InputError, RefusedError
 from fedforget.federation.seam import TargetSize, check_something_is_left
 from fedforget.federation.starts import network_of
 from fedforget.federation.tasks import CheckRequests, Reply, Task, Train, Withdraw
-from fedforget.flower.checks import check_reply, outline
-from fedforget.flower.errors import ClientError, RefusedError
 from fedforget.flower.messages import (
     QUERY_TYPE,
     TASK_TYPE,
     Description,
+    check_reply,
+    outline,
     pack,
     read_description,
     read_reply,

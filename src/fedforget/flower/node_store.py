@@ -2,28 +2,26 @@
 
     state-dir/
       node.json              which client this is, and what it has withdrawn, for ever
-      kept-NAME.json         something kept for a next task, such as a sketch; its tensors, with their checksum, are in
-      kept-NAME-N.safetensors
+      kept-NAME.json         something kept for a next task, such as a sketch; its tensors are in
+      kept-NAME.safetensors
 
 Every file is written beside its place and renamed, and carries a checksum. A damaged node.json stops the node: it must
 never train on what it can no longer know to be withdrawn. Something damaged that was kept is made anew."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedforget.data.files import writing
+from fedforget.data.files import held_lock, writing
 from fedforget.errors import FedForgetError, InputError
 from fedforget.flower.values import decode, encode
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
-from fedforget.runs.store import load_model, read_sealed, save_model, write_sealed
+from fedforget.runs.store import NotedModel, read_sealed, write_sealed
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -50,7 +48,7 @@ class NodeStore:
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
         """Add what is new; on disk when this returns, whatever another run on this node writes at the same time."""
-        with self._alone():
+        with held_lock(self.folder / ".lock", wait=True):
             known = self.withdrawn
             fresh = tuple(request for request in requests if request not in known)
             if fresh:
@@ -72,14 +70,6 @@ class NodeStore:
         except (ValueError, KeyError, OSError):
             raise InputError(f"{self._path} is damaged and cannot be read; restore it from a backup.") from None
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        with writing():
-            handle = open(self.folder / ".lock", "w")  # noqa: SIM115 (closed by the next line)
-        with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-
 
 class KeptInFiles(MutableMapping[str, Any]):
     """`Client.kept` on disk: read when it is looked at, written when it is set."""
@@ -87,43 +77,28 @@ class KeptInFiles(MutableMapping[str, Any]):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def _note(self, key: str) -> Path:
-        return self._folder / f"kept-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
+    def _place(self, key: str) -> NotedModel:
+        return NotedModel(self._folder / f"kept-{hashlib.sha256(key.encode()).hexdigest()[:12]}", key=key)
 
     def __getitem__(self, key: str) -> Any:
-        path = self._note(key)
-        if not path.exists():
-            raise KeyError(key)
         try:
-            note = read_sealed(path)
-            # Copied into memory that torch aligned: the bits of a product can depend on where its factors lie.
-            return decode(note["value"], copy_state(load_model(self._folder / note["tensors"], note["sha256"])))
-        except (ValueError, KeyError, OSError, FedForgetError) as error:
+            kept = self._place(key).load()
+            if kept is not None:
+                note, tensors = kept
+                # Copied into memory that torch aligned: the bits of a product can depend on where its factors lie.
+                return decode(note["value"], copy_state(tensors))
+        except (KeyError, OSError, FedForgetError) as error:
             log.warning("What was kept as '%s' is damaged and is made anew: %s", key, error)
             del self[key]
-            raise KeyError(key) from None
+        raise KeyError(key)
 
     def __setitem__(self, key: str, value: Any) -> None:
-        path = self._note(key)
         tensors: State = {}
         tree = encode(value, tensors)
-        old = self._files(path)
-        file = self._folder / f"{path.stem}-{1 + max((_number(name) for name in old), default=0)}.safetensors"
-        checksum = save_model(file, tensors)
-        write_sealed(path, {"key": key, "value": tree, "tensors": file.name, "sha256": checksum})
-        for name in old:
-            name.unlink(missing_ok=True)
+        self._place(key).save(tensors, value=tree)
 
     def __delitem__(self, key: str) -> None:
-        path = self._note(key)
-        if not path.exists():
-            raise KeyError(key)
-        path.unlink(missing_ok=True)
-        for file in self._files(path):
-            file.unlink(missing_ok=True)
-
-    def _files(self, note: Path) -> list[Path]:
-        return sorted(self._folder.glob(f"{note.stem}-*.safetensors"))
+        self._place(key).drop()
 
     def __iter__(self) -> Iterator[str]:
         for path in sorted(self._folder.glob("kept-*.json")):
@@ -134,7 +109,3 @@ class KeptInFiles(MutableMapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def _number(file: Path) -> int:
-    return int(file.stem.rpartition("-")[2])

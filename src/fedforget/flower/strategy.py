@@ -22,10 +22,9 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import ClientError, FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.starts import network_of
-from fedforget.flower.errors import ClientError
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
@@ -155,7 +154,9 @@ class Forget(Strategy):
         federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
         results: list[Forgetting] = []
         for waiting in self.waiting:
-            arrays = self._serve(waiting, federation, arrays, names, results)
+            result = self._serve(waiting, federation, _state(model, arrays, names), (*self.served, *results))
+            results.append(result)
+            arrays = _arrays(result.state, arrays, names)
         self.served += results
         self.waiting.clear()
         self.failure = None
@@ -168,28 +169,21 @@ class Forget(Strategy):
             raise self.failure or InputError("A request is still waiting; serve it, or start another round.")
 
     def _serve(
-        self,
-        waiting: Waiting,
-        federation: FlowerFederation,
-        arrays: ArrayRecord,
-        names: dict[str, str],
-        results: list[Forgetting],
-    ) -> ArrayRecord:
+        self, waiting: Waiting, federation: FlowerFederation, state: State, before: Iterable[Forgetting]
+    ) -> Forgetting:
         request = waiting.addressed(federation)
-        before = [done for result in (*self.served, *results) for done in result.requests]
         result = forget(
-            federation, _state(federation.model, arrays, names), request, self._schedule, waiting.method,
-            waiting.preset, served=[done for done in before if done.client in federation.clients],
+            federation, state, request, self._schedule, waiting.method, waiting.preset,
+            served=[done for earlier in before for done in earlier.requests if done.client in federation.clients],
             **waiting.overrides,
         )  # fmt: skip
-        results.append(result)
         log.info(
             "Forgot %s with %s (%s): %.1f s, %.2f MB sent",
             request.describe(), result.method, result.preset, result.cost.total_seconds, result.cost.bytes / 1e6,
         )  # fmt: skip
         for note in result.notes:
             log.warning("%s", note)
-        return _arrays(result.state, arrays, names)
+        return result
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *words: Any, **more: Any) -> Result:
         """Flower's own rounds, from the model without what is waiting."""
@@ -269,9 +263,5 @@ def _state(model: nn.Module, arrays: ArrayRecord, names: dict[str, str]) -> Stat
 
 
 def _arrays(state: State, arrays: ArrayRecord, names: dict[str, str]) -> ArrayRecord:
-    keys = {key: name for name, key in names.items()}
-    return ArrayRecord({key: _as(state[keys[key]], array) for key, array in arrays.items()})
-
-
-def _as(tensor: torch.Tensor, array: Array) -> Array:
-    return Array(np.asarray(tensor.cpu().numpy(), dtype=array.numpy().dtype))
+    keys = {key: state[name].cpu().numpy() for name, key in names.items()}
+    return ArrayRecord({key: Array(np.asarray(keys[key], dtype=array.numpy().dtype)) for key, array in arrays.items()})

@@ -21,10 +21,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from fedforget.audit import tasks as audit
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import FedForgetError, InputError, RefusedError
 from fedforget.federation import tasks as federation
 from fedforget.federation.tasks import Task
-from fedforget.flower.errors import RefusedError
 from fedforget.methods import METHODS
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
@@ -100,13 +99,10 @@ def read_json(text: str) -> dict[str, Any]:
 
 
 def _request(values: dict[str, Any]) -> ErasureRequest:
-    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list, "feature": list}
+    hints = {"client": int, "kind": str, "label": int | None, "sample_ids": list[int], "feature": list[int]}
     wrong = [name for name, value in values.items() if name not in hints or not fits(value, hints[name])]
     if wrong or "client" not in values or "kind" not in values:
         raise RefusedError(f"An erasure request is malformed{f' in its {wrong[0]!r}' if wrong else ''}.")
-    for name in ("sample_ids", "feature"):
-        if not all(fits(number, int) for number in values.get(name, [])):
-            raise RefusedError(f"An erasure request is malformed in its '{name}'.")
     try:
         return ErasureRequest.from_json(values)
     except InputError as error:
@@ -151,8 +147,8 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, option) for option in options)
     if origin is Literal:
         return any(value == option and type(value) is type(option) for option in options)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(fits(item, options[0]) for item in value)
+    if origin in (tuple, list):
+        return isinstance(value, origin) and all(fits(item, options[0]) for item in value)
     if hint in (int, float):
         return isinstance(value, int | float if hint is float else int) and not isinstance(value, bool)
     return isinstance(value, hint)

@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from fedforget.audit.examine import check_level
-from fedforget.data.features import check_feature
 from fedforget.errors import InputError
 from fedforget.ledger.checks import check_federation_name, searchable
 from fedforget.ledger.core import SYSTEM, Core, named
@@ -25,7 +24,7 @@ from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import DEFAULT_METHOD, method_settings
-from fedforget.requests import ErasureRequest
+from fedforget.requests import ErasureRequest, check_feature
 
 Kind = Literal["local", "flower"]
 

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.beside import CountBeside, CountElsewhere
-from fedforget.federation.checkpoints import Checkpoints, CheckpointStore
-from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.cost import Checkpoints, CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedforget.data.features import blanked
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
@@ -138,7 +137,7 @@ class ReadFeatures(Task):
         generator = derive_generator(self.seed, "features", "client", client.index, "subsample")
         pool = pool.select(torch.randperm(whole, generator=generator)[: self.samples])
         mask = withdrawn_features(self.requests, client.index, pool.features.shape[1:])
-        without = blanked(pool.features, mask, client.normalisation)
+        without = client.normalisation.blanked(pool.features, mask)
         model = client.load(state).eval()
         signs = 2.0 * torch.randint(0, 2, (len(pool), client.classes), generator=generator) - 1.0
         size = weight_count(model)

@@ -42,9 +42,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.checkpoints import Checkpoints
 from fedforget.federation.client import Client
-from fedforget.federation.cost import Meter
+from fedforget.federation.cost import Checkpoints, Meter
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Train
 from fedforget.federation.training import minibatches, set_training_mode

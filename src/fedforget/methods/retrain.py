@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedforget.federation.checkpoints import Checkpoints
-from fedforget.federation.cost import Meter
+from fedforget.federation.cost import Checkpoints, Meter
 from fedforget.federation.rounds import Schedule, train
 from fedforget.models import fresh_copy
 from fedforget.params import State, state_of

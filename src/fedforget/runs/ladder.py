@@ -19,8 +19,7 @@ from torch import Tensor
 from fedforget.audit.check import Check, CheckBeside, check, expected_share
 from fedforget.errors import DivergedError
 from fedforget.federation.beside import Sight, look
-from fedforget.federation.checkpoints import CheckpointStore
-from fedforget.federation.cost import Cost, Meter
+from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round, train_part
 from fedforget.federation.seam import Federation

@@ -170,10 +170,11 @@ class NotedModel:
         write_sealed(self._note, {"model": path.name, "sha256": checksum, **done, **values, **self._belongs})
 
     def drop(self) -> None:
-        """Forget every round; the note goes first."""
+        """Forget it, with every round; the note goes first."""
         with writing():
             self._note.unlink(missing_ok=True)
-            for path in self._place.parent.glob(f"{self._place.name}-*"):
+            name, folder = self._place.name, self._place.parent
+            for path in (folder / f"{name}.safetensors", *folder.glob(f"{name}-*")):
                 path.unlink(missing_ok=True)
 
 
