@@ -9,6 +9,7 @@ from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.completeness import COMPLETENESS
+from fedforget.experiments.core import CORE
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
@@ -22,8 +23,8 @@ from fedforget.experiments.ulira import ULIRA
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA, DURABILITY,
-        REQUESTS, FEATURE,
+        CORE, COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
+        DURABILITY, REQUESTS, FEATURE,
     )
 }  # fmt: skip
 

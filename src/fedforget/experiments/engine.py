@@ -126,6 +126,10 @@ class Experiment:
     """Draws into files whose names begin with the given path; imports matplotlib itself."""
     remarks: Callable[[Sequence[Row]], list[str]] = lambda rows: []
     """Sentences about the rows, for the page."""
+    overview: Callable[[Mapping[str, Sequence[Row]], Path], list[str]] | None = None
+    """The paragraphs of NAME.md, one page over all data sets: from the rows of each, and the folder it will lie in."""
+    has_pages: bool = True
+    """False where the overview is the only page."""
     methods: str | None = "all"
     """Which ones if the user names none; None for an experiment that compares no methods."""
     needs_before: bool = True
