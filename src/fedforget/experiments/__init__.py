@@ -8,6 +8,7 @@ from fedforget.errors import InputError
 from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
+from fedforget.experiments.calibration import CALIBRATION
 from fedforget.experiments.completeness import COMPLETENESS
 from fedforget.experiments.core import CORE
 from fedforget.experiments.durability import DURABILITY
@@ -24,7 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         CORE, COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE,
+        DURABILITY, REQUESTS, FEATURE, CALIBRATION,
     )
 }  # fmt: skip
 
