@@ -24,8 +24,8 @@ from fedforget.experiments.ulira import ULIRA
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        CORE, COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CALIBRATION,
+        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
+        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION,
     )
 }  # fmt: skip
 

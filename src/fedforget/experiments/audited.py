@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import word_grid
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
-from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, entry, method_name, notes_of
@@ -39,10 +39,6 @@ verdict means is in docs/decisions/audit.md; how often it is right, in [calibrat
 attack with many shadow models, in [ulira-mnist.md](ulira-mnist.md)."""
 WORST = 3
 """So many of the measures that accuse are named."""
-
-
-def specs(options: Options) -> list[CellSpec]:
-    return target_specs(options, DEFAULT_TARGETS)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -201,7 +197,7 @@ AUDIT = Experiment(
     name="audit",
     title="Every method before the audit",
     label="",
-    specs=specs,
+    specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,
     figures=figures,

@@ -7,6 +7,7 @@ gradient evaluations: the price list (no table of the paper)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +17,6 @@ from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import Points, scatter_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
-from fedforget.experiments.options import Options
 from fedforget.experiments.pages import provenance_of
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import (
@@ -50,10 +50,6 @@ of `fedaf`). Each line is a method minus Retrain after the same further ordinary
 target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. How the presets came
 about, and what else was tried: [lasting](../decisions/lasting.md)."""
 AFTER = ("3", "5")
-
-
-def specs(options: Options) -> list[CellSpec]:
-    return target_specs(options, DEFAULT_TARGETS)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -228,7 +224,7 @@ DURABILITY = Experiment(
     name="durability",
     title="Does it last?",
     label="",
-    specs=specs,
+    specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,
     figures=figures,
