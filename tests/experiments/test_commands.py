@@ -12,10 +12,7 @@ import pytest
 from in_process_command import Command, in_process_command
 
 from fedforget import cli
-from fedforget.data import load_dataset
 from fedforget.experiments import __main__ as bare
-from fedforget.experiments import core
-from fedforget.experiments.cells import CellFile
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = ("--quick", "--threads", "1", "--classes", "0", "--methods", "retrain,fedaf-c")
@@ -100,7 +97,7 @@ def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, mo
     for path in pages:
         path.unlink()
     (folder / "completeness-digits-quick.notes.md").write_text("We agree.\n")
-    shutil.copy(RESULTS / "core.jsonl", folder)
+    shutil.copy(RESULTS / "core-mnist.jsonl", folder)
     shutil.copy(RESULTS.parents[1] / "README.md", tmp_path)
     monkeypatch.setattr(sys, "argv", ["experiments", "render", str(folder)])
     bare.main()
@@ -122,21 +119,3 @@ def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Pat
     said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
     assert (said.code, said.out) == (130, "")
     assert "Interrupted; what is done is kept, and the same command goes on" in said.err
-
-
-def test_the_core_resumes_at_any_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(core, "load_dataset", lambda name: load_dataset("digits").first(200, 40))
-    monkeypatch.setitem(core.SCHEDULES, "default", core.replace(core.MNIST_SCHEDULE, rounds=1))
-    units = [core.Unit("cnn", "class3", 0, poisoned) for poisoned in (True, False)]
-    whole = CellFile(tmp_path / "whole")
-    core.run(whole, units, 1, lambda line: None)
-    keys = [f"{unit.key}/{name}" for unit in units for name in core.cell_names(unit)]
-    assert list(whole.cells) == keys
-    path = tmp_path / "stopped"
-    path.write_text("".join(json.dumps(whole.cells[key]) + "\n" for key in (*keys[:2], keys[-1])))
-    core.run(CellFile(path), units, 1, lambda line: None)
-    stopped = CellFile(path)
-    assert set(stopped.cells) == set(keys)
-    for key in keys:
-        for name in ("test_acc", "bd_acc", "bd_acc_after_round", "note"):
-            assert stopped.cells[key].get(name) == whole.cells[key].get(name)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from fedforget.experiments.cells import read_cells
-from fedforget.experiments.durability import DURABILITY
-from fedforget.experiments.durability_page import prices, render_durability
+from fedforget.experiments.durability import DURABILITY, prices
 from fedforget.experiments.engine import ordered_rows, reproduce
 from fedforget.experiments.options import Options, parse_methods
+from fedforget.experiments.pages import write_overview
 from fedforget.experiments.tables import Entry
 
 
@@ -29,8 +29,7 @@ def test_the_page_is_made_of_the_cells(options: Options):
     assert bd_later.mean is None, "a quick run ends after 3 rounds"
     assert "retrain" not in [line[1] for line in table.rows]
 
-    page = render_durability(DURABILITY.cell_file(chosen).parent)
-    assert page is not None
+    (page,) = write_overview(DURABILITY, DURABILITY.cell_file(chosen).parent)
     assert "fedaf recommended" in page.read_text()
     assert "digits-quick" in page.read_text()
 
@@ -47,4 +46,4 @@ def test_of_an_honest_target_the_accuracy_on_it_stands_first():
 
 
 def test_no_cells_no_page(tmp_path: Path):
-    assert render_durability(tmp_path) is None
+    assert write_overview(DURABILITY, tmp_path) == []

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from small_worlds import SCHEDULE, trained
 
 from fedforget.errors import InputError
@@ -13,7 +14,6 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import FEWEST_ROUNDS, run_round
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from fedforget.methods.fedaf.settings import EFFORTS, LASTING, OVERWRITE, THOROUGH, PaperSettings
 from fedforget.models import fresh_copy
 from fedforget.params import digest, state_of

@@ -8,7 +8,9 @@ from fedforget.errors import InputError
 from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
+from fedforget.experiments.calibration import CALIBRATION
 from fedforget.experiments.completeness import COMPLETENESS
+from fedforget.experiments.core import CORE
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
@@ -22,8 +24,8 @@ from fedforget.experiments.ulira import ULIRA
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA, DURABILITY,
-        REQUESTS, FEATURE,
+        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
+        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION,
     )
 }  # fmt: skip
 

@@ -9,15 +9,10 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from fedforget.errors import FedForgetError
-from fedforget.experiments import EXPERIMENTS, calibration, core, find_experiment
-from fedforget.experiments.audit_page import render_audit
-from fedforget.experiments.calibration_page import render_calibration
-from fedforget.experiments.cells import alone
-from fedforget.experiments.core_page import render_core, update_readme
-from fedforget.experiments.durability_page import render_durability
+from fedforget.experiments import EXPERIMENTS, find_experiment
+from fedforget.experiments.core import update_readme
 from fedforget.experiments.engine import Step, reproduce
 from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
@@ -26,8 +21,7 @@ from fedforget.experiments.pages import labelled_tables, render_folder, write_pa
 def main() -> None:
     arguments = command_parser().parse_args()
     try:
-        commands = {"core": _core, "calibration": _calibration, "render": _render, "reproduce": _reproduce}
-        commands[arguments.command](arguments)
+        (_render if arguments.command == "render" else _reproduce)(arguments)
     except FedForgetError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -57,16 +51,6 @@ def command_parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     reproduce.add_argument("--quick", action="store_true", help="fewer classes, trials and samples")
     reproduce.add_argument("--json", action="store_true")
-
-    run_core = commands.add_parser("core", help="FedAF against Retrain on MNIST, poisoned and clean")
-    run_core.add_argument("--out", type=Path, default=Path("docs/results/core.jsonl"))
-    run_core.add_argument("--only", nargs="*", default=[], help="only units whose key contains all of these")
-    run_core.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-
-    calibrate = commands.add_parser("calibration", help="the audit's verdicts on models of which the truth is known")
-    calibrate.add_argument("--out", type=Path, default=Path("docs/results/calibration.jsonl"))
-    calibrate.add_argument("--seeds", type=int, default=10)
-    calibrate.add_argument("--threads", type=int, default=os.cpu_count() or 1)
 
     render = commands.add_parser("render", help="write all pages from the cells in a folder")
     render.add_argument("folder", type=Path)
@@ -114,26 +98,9 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {int(seconds) % 60} s" if minutes else f"{seconds:.0f} s"
 
 
-def _core(arguments: argparse.Namespace) -> None:
-    todo = [unit for unit in core.units() if all(word in unit.key for word in arguments.only)]
-    with alone(arguments.out) as cells:
-        core.run(cells, todo, arguments.threads, lambda line: print(line, flush=True))
-
-
-def _calibration(arguments: argparse.Namespace) -> None:
-    with alone(arguments.out) as cells:
-        calibration.run(cells, range(arguments.seeds), arguments.threads, lambda line: print(line, flush=True))
-
-
 def _render(arguments: argparse.Namespace) -> None:
-    folder: Any = arguments.folder
-    if (folder / "core.jsonl").exists():
-        render_core(folder / "core.jsonl", folder / "core.md")
-        update_readme(folder / "core.jsonl", folder.parent.parent / "README.md")
-    if (folder / "calibration.jsonl").exists():
-        render_calibration(folder / "calibration.jsonl", folder / "calibration.md")
-    render_audit(folder)
-    render_durability(folder)
+    folder = arguments.folder
+    update_readme(folder, folder.parent.parent / "README.md")
     for path in render_folder(folder, list(EXPERIMENTS.values())):
         print(path)
 

@@ -12,151 +12,104 @@ MNIST, 40 rounds)."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
-from fedforget.audit.examine import ORACLES, Case, Level, examine, examine_oracles, judge
-from fedforget.audit.measures import measure
-from fedforget.audit.oracles import oracle_models
-from fedforget.data import load_dataset
-from fedforget.data.backdoor import Backdoor, Trigger
-from fedforget.data.partition import partition
-from fedforget.experiments.cells import Cell, CellFile, provenance
-from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, train
+from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.audited import LEVELS, judged, oracles_of
+from fedforget.experiments.engine import CellSpec, Experiment, Row
+from fedforget.experiments.options import Options
+from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.summaries import grouped, method_name, values
+from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.training import minibatches
-from fedforget.methods import forget
-from fedforget.models import build_model
+from fedforget.methods import METHODS
 from fedforget.params import State, copy_state, state_of, trainable
-from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
 SUBJECTS = ("untouched", "retrained", "noisy head", "masked", "last layer", "ascent")
-METHODS = ("overwrite:default", "fedquit:default", "not:default", "sga:ewc")
-"""Judged as well, though the truth of these is what the audit is for."""
-CLIENTS = 4
+SEEDS = 10
+WORDS = ("forgotten", "not forgotten", "over-forgotten", "not enough evidence")
+WORLDS = {
+    "digits": "A backdoored class (digits: class 3 of client 0, 20 rounds)",
+    "mnist": "Clean samples that are memorised (4 x 500 of MNIST, 40 rounds; half of client 0's)",
+}
+INTRODUCTION = """\
+Models of which the truth is known, judged with three oracles (level `quick`) and without any (`alone`). A number counts
+seeds. `untouched` remembers, `retrained` is a fresh oracle; the next three hide the memory; `ascent` climbed the
+target's loss too far. Below them are methods, of which the audit is to find out."""
 
 
-@dataclass(frozen=True)
-class World:
-    """A federation whose target is known to leave a memory."""
-
-    name: str
-    schedule: Schedule
-    train: int
-    held_out: int
-    dataset: str
-
-
-WORLDS = (
-    World("poisoned", Schedule(rounds=20, lr=0.05, batch_size=16), 1437, 0, "digits"),
-    World("memorised", Schedule(rounds=40, lr=0.01, batch_size=16), 2000, 4000, "mnist"),
-)
+def specs(options: Options) -> list[CellSpec]:
+    if options.dataset not in WORLDS or options.configuration != "default":
+        raise InputError(f"Experiment 'calibration' knows {' and '.join(WORLDS)} in the configuration default.")
+    poisoned = options.dataset == "digits"
+    return [
+        CellSpec(
+            ScenarioSpec((3,), seed) if poisoned else ScenarioSpec((), seed, False, "half", "memorised"),
+            trial, 3 if poisoned else None, method, preset,
+        )
+        for trial in range(options.trials or (1 if options.quick else SEEDS))
+        for seed in [options.seed + trial]
+        for method, preset in (*((name, "default") for name in SUBJECTS), *(options.methods or ()))
+    ]  # fmt: skip
 
 
-def run(out: CellFile, seeds: Sequence[int], threads: int, say: Callable[[str], None]) -> None:
-    """Every cell that is not done yet; the cells of one world and seed are written together."""
-    for world in WORLDS:
-        for seed in seeds:
-            key = f"calibration/{world.name}/seed{seed}"
-            if f"{key}/{METHODS[-1]}" in out:
-                continue
-            start = time.perf_counter()
-            for cell in cells(world, seed, threads):
-                if cell["key"] not in out:
-                    out.add(cell)
-            say(f"{key}: {time.perf_counter() - start:.0f} s")
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    """The verdicts on one model, with three oracles and without."""
+    try:
+        state = subject(spec, scenario)
+        figures = scenario.measure(state)
+    except FedForgetError as error:
+        return {"note": str(error)}
+    words = {level: judged(scenario, level, state) for level in LEVELS}
+    return {name: figures[name] for name in ("test_acc", "bd_acc")} | {
+        "verdict": words["quick"], "alone": words["alone"]
+    }  # fmt: skip
 
 
-def cells(world: World, seed: int, threads: int) -> Iterator[Cell]:
-    """The verdicts on every subject, with three oracles and without."""
-    schedule = replace(world.schedule, seed=seed, threads=threads)
-    federation, request, before = trained_world(world, schedule)
-    count = ORACLES["quick"]
-    *oracles, fresh = oracle_models(federation, [request], schedule, count + 1, data=world.name)
-    subjects = dict(subjects_of(federation, request, before, fresh, schedule))
-    for name in METHODS:
-        method, _, preset = name.partition(":")
-        subjects[name] = forget(federation, before, request, schedule, method, preset).state
-    judged: dict[Level, dict[str, Any]] = {"quick": {}, "alone": {}}
-    for level in judged:
-        case = Case(federation, (request,), schedule, level)
-        references = oracles if level == "quick" else []
-        examined_oracles = examine_oracles(case, references, lambda *_: None)
-        examined_before = examine(case, before, references)
-        for name, state in subjects.items():
-            subject = examined_before if name == "untouched" else examine(case, state, references)
-            judged[level][name] = judge(level, subject, examined_before, examined_oracles)[1].to_json()
-    test = load_dataset(world.dataset).test
-    for name, state in subjects.items():
-        figures = measure(federation, state, [request], test, threads=threads)
-        yield {
-            "key": f"calibration/{world.name}/seed{seed}/{name}", "experiment": "calibration", "world": world.name,
-            "subject": name, "seed": seed, "oracles": count, "test_acc": figures.test_acc, "bd_acc": figures.bd_acc,
-            "verdict": judged["quick"][name], "alone": judged["alone"][name], "threads": threads, **provenance("cpu"),
-        }  # fmt: skip
-
-
-def trained_world(world: World, schedule: Schedule) -> tuple[LocalFederation, ErasureRequest, State]:
-    """(the federation, the request, the model before)."""
-    whole = load_dataset(world.dataset)
-    dataset = whole.first(world.train)
-    parts = partition("iid", dataset.train.labels, CLIENTS, schedule.seed)
-    model = build_model("cnn", dataset.shape, len(dataset.classes), schedule.seed)
-    if world.name == "poisoned":
-        request = ErasureRequest.of_class(0, 3)
-        backdoor = Backdoor.draw(request, Trigger(2, margin=0), len(dataset.classes), schedule.seed)
-        federation = LocalFederation(dataset, parts, model, backdoors=[backdoor])
-    else:
-        half = dataset.train.ids[parts[0]][: len(parts[0]) // 2]
-        request = ErasureRequest.of_samples(0, half.tolist())
-        unused = whole.train.select(torch.arange(world.train, world.train + world.held_out))
-        federation = LocalFederation(dataset, parts, model, held_out=unused)
-    return federation, request, train(federation, state_of(model), schedule)
-
-
-def subjects_of(
-    federation: LocalFederation, request: ErasureRequest, before: State, fresh: State, schedule: Schedule
-) -> Iterator[tuple[str, State]]:
-    """Models of which the truth is known."""
+def subject(spec: CellSpec, scenario: Scenario) -> State:
+    """A model of which the truth is known, or what a method makes."""
+    before, federation, (request,) = scenario.before, scenario.federation, scenario.requests
     weight, bias = list(before)[-2:]
-    yield "untouched", before
-    yield "retrained", fresh
-    noisy = copy_state(before)
-    generator = derive_generator(schedule.seed, "calibration", "noise")
-    for name in (weight, bias):
-        noisy[name] += before[name].std() * torch.randn(before[name].shape, generator=generator)
-    yield "noisy head", noisy
-    masked = copy_state(before)
-    target = federation.client(request.client).positions([request])[0]
-    masked[bias][federation.client(request.client).samples.labels[target].mode().values] -= 1e3
-    yield "masked", masked
-    yield "last layer", tuned_last_layer(federation, request, before, (weight, bias), schedule)
-    yield "ascent", forget(federation, before, request, schedule, "sga", "plain", lr=0.05, epochs=30).state
+    if spec.method in METHODS:
+        return scenario.forget(spec.method, spec.preset).state
+    if spec.method == "retrained":
+        return oracles_of(scenario)[-1]
+    if spec.method == "last layer":
+        return tuned_last_layer(scenario, (weight, bias))
+    if spec.method == "ascent":
+        return scenario.forget("sga", "plain", {"lr": 0.05, "epochs": 30}).state
+    if spec.method == "untouched":
+        return before
+    changed = copy_state(before)
+    if spec.method == "masked":
+        target = federation.client(request.client).target([request])
+        changed[bias][target.labels.mode().values] -= 1e3
+    else:
+        generator = derive_generator(scenario.spec.seed, "calibration", "noise")
+        for name in (weight, bias):
+            changed[name] += before[name].std() * torch.randn(before[name].shape, generator=generator)
+    return changed
 
 
-def tuned_last_layer(
-    federation: LocalFederation,
-    request: ErasureRequest,
-    before: Mapping[str, Tensor],
-    names: Sequence[str],
-    schedule: Schedule,
-) -> State:
+def tuned_last_layer(scenario: Scenario, names: Sequence[str]) -> State:
     """Three epochs over everybody's retained data that move the last layer alone."""
+    federation, schedule = scenario.federation, scenario.schedule
     network = federation.model
-    network.load_state_dict(dict(before))
+    network.load_state_dict(dict(scenario.before))
     network.eval()
     moved = [parameter for name, parameter in trainable(network).items() if name in names]
     for epoch in range(3):
         for k in federation.clients:
             client = federation.client(k)
-            retained = client.retained([request])
+            retained = client.retained(scenario.requests)
             generator = derive_generator(schedule.seed, "calibration", "last layer", epoch, "client", k)
             for batch in minibatches(len(retained), schedule.batch_size, generator, torch.device("cpu")):
                 samples = retained.select(batch)
@@ -164,3 +117,70 @@ def tuned_last_layer(
                 for parameter, gradient in zip(moved, torch.autograd.grad(loss, moved), strict=True):
                     parameter.data.sub_(gradient, alpha=schedule.lr)
     return state_of(network)
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    return [_verdicts(rows)]
+
+
+def _verdicts(rows: Sequence[Row]) -> Table:
+    body: list[list[str | Entry]] = []
+    for name, own in _models(rows).items():
+        counts = [Counter(row[level]["word"] for row in own if row.get(level)) for level in ("verdict", "alone")]
+        figures = [Entry.of(values(own, column), digits=1) for column in ("test_acc", "bd_acc")]
+        body.append([name, *figures, *(str(count[word] or "") for count in counts for word in WORDS)])
+    columns = ("model", "Test Acc", "R as trained", *WORDS, *(f"alone: {word}" for word in WORDS))
+    return Table(WORLDS[rows[0]["dataset"]], columns, body, [_agreement(rows)])
+
+
+def _models(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each model, those of which the truth is known first."""
+    return grouped(sorted(rows, key=lambda row: (*SUBJECTS, row["method"]).index(row["method"])), method_name)
+
+
+def _agreement(rows: Sequence[Row]) -> str:
+    """How often the verdict without an oracle is the one with oracles."""
+    words = [(row["verdict"]["word"], row["alone"]["word"]) for row in rows if row.get("verdict")]
+    decided = [pair for pair in words if "not enough evidence" not in pair]
+    silent = sum(alone == "not enough evidence" for _, alone in words)
+    return (
+        f"Without an oracle the audit says `not enough evidence` of {silent} of {len(words)} models. Where both levels "
+        f"decide, they agree on {sum(one == other for one, other in decided)} of {len(decided)}."
+    )
+
+
+def _accusers(rows: Sequence[Row]) -> Table:
+    """Which measures accuse whom, with oracles."""
+    found = {
+        model: [finding for row in own for finding in (row.get("verdict") or {}).get("findings", ())]
+        for model, own in _models(rows).items()
+    }
+    names = list(dict.fromkeys(finding["name"] for findings in found.values() for finding in findings))
+    body = [[model, *(_told(findings, name) for name in names)] for model, findings in found.items()]
+    title = "Seeds in which a measure says `remembers` / `over-forgotten`, both worlds"
+    return Table(title, ("model", *names), body)
+
+
+def _told(findings: Sequence[Mapping[str, Any]], name: str) -> str:
+    said = Counter(f["says"] for f in findings if f["name"] == name)
+    return f"{said['remembers'] or '·'} / {said['over-forgotten'] or '·'}"
+
+
+def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
+    parts = ["# Is the audit right?", INTRODUCTION]
+    for rows in cells.values():
+        parts += [_verdicts(rows).to_markdown(), f"{command(CALIBRATION, rows)} {provenance_of(rows)}"]
+    return [*parts, _accusers([row for rows in cells.values() for row in rows]).to_markdown()]
+
+
+CALIBRATION = Experiment(
+    name="calibration",
+    title="Is the audit right?",
+    label="",
+    specs=specs,
+    run=run,
+    tables=tables,
+    overview=overview,
+    has_pages=False,
+    methods="overwrite:default,fedquit,not,sga:ewc",
+)

@@ -1,163 +1,234 @@
-"""The core result: FedAF against Retrain on full MNIST, poisoned and clean, four networks, three kinds of target.
+"""The core result: FedAF beside Retrain on full MNIST, poisoned and clean, four networks, three kinds of target.
 
-A unit trains a federation with the target in it, branches every method from that model, and measures each beside
-Retrain. Poisoned and clean units of one class and seed share their Retrain: it never sees the target."""
+A cell is a model, measured at once and after one further ordinary round without the target. Its `setting` is the
+target ("class", "clean-class", "samples", "client"), or the configuration of another federation with a class request.
+core.md and the README's table show the cells."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import torch
-from torch import nn
+from fedforget.errors import FedForgetError
+from fedforget.experiments.configurations import CONFIGURATIONS
+from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of, target_specs
+from fedforget.experiments.options import Options
+from fedforget.experiments.pages import command, provenance_of, rows_in
+from fedforget.experiments.scenario import Scenario
+from fedforget.experiments.summaries import (
+    RETRAIN,
+    by_method,
+    by_setting,
+    difference,
+    notes_of,
+    paired_with_retrain,
+    values,
+)
+from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.rounds import further_rounds
 
-from fedforget.audit.measures import measure_now_and_later
-from fedforget.data import Dataset, load_dataset
-from fedforget.data.backdoor import Backdoor, Trigger
-from fedforget.data.partition import partition
-from fedforget.errors import DivergedError
-from fedforget.experiments.cells import Cell, CellFile, provenance
-from fedforget.experiments.configurations import ASKING_CLIENT
-from fedforget.experiments.scenario import poisoned_part, request_for
-from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, train
-from fedforget.methods import forget
-from fedforget.models import MODELS, xavier_initialise
-from fedforget.params import State, state_of
-
-CLIENTS = 4
-MNIST_SCHEDULE = Schedule(rounds=5, lr=0.01, momentum=0.9, batch_size=64)
-PAPER_SCHEDULE = Schedule(rounds=5, lr=0.001, momentum=0.9, batch_size=10)
-"""The paper's learning rate with the batch size and momentum that come nearest to its accuracy; it leaves both open."""
-VIT_SCHEDULE = Schedule(rounds=12, lr=0.05, momentum=0.9, batch_size=64)
-"""The transformer learns slowly: after the CNN's 5 rounds at 0.01 its backdoor has not taken (4 %)."""
-SCHEDULES = {"default": MNIST_SCHEDULE, "paper": PAPER_SCHEDULE, "long": VIT_SCHEDULE}
-TO_ZERO: dict[str, Any] = {
-    "memory": "suppressed",
-    "ascent": "capped",
-    "lr": 0.005,
-    "epochs": 2,
-    "stop_below": None,
-    "recovery_rounds": 0,
+CLASSES = (0, 3, 7)
+POISONED, CLEAN = "class", "clean-class"
+TARGETS = (POISONED, CLEAN, "samples", "client")
+ZERO = f"{CLEAN}, to zero"
+ELSEWHERE = ("mlp", "vit", "own", "paper")
+"""Configurations of other networks, and of the paper's learning rate."""
+TITLES = {
+    POISONED: "Poisoned targets: one class of one client",
+    CLEAN: "Clean targets: the same classes and seeds, true labels, no trigger",
+    "samples": "500 samples, poisoned",
+    "client": "A whole client, half of it poisoned",
+    **{name: f"Configuration `{name}`, class 3, poisoned" for name in ELSEWHERE},
 }
+OURS = ("overwrite", "default")
+TO_ZERO: dict[str, Any] = {
+    "memory": "suppressed", "ascent": "capped", "lr": 0.005, "epochs": 2, "stop_below": None, "recovery_rounds": 0
+}  # fmt: skip
 """Forgetting to zero: suppress the trained label and never recover. A clean target must not end here."""
+COLUMNS = {
+    "test_acc": "Test Acc",
+    "bd_acc": "R as trained",
+    "true_acc": "R as true class",
+    "target_loss": "loss on R",
+    "target_class_test_acc": "class's test images",
+    "bd_acc_after_round": "R as trained, + 1 round",
+    "seconds": "seconds",
+    "gradient_evaluations": "gradient evaluations",
+}
+README_COLUMNS = ("test_acc", "bd_acc", "bd_acc_after_round", "true_acc", "seconds", "gradient_evaluations")
 
 
-class PooledNet(nn.Module):
-    """A network that is none of the shipped ones: depthwise convolutions, SiLU, two pooled branches joined late."""
-
-    def __init__(self, shape: Sequence[int], classes: int) -> None:
-        super().__init__()
-        self.lift = nn.Conv2d(shape[0], 24, 3, stride=2, padding=1)
-        self.depthwise = nn.Conv2d(24, 24, 5, padding=2, groups=24)
-        self.pointwise = nn.Conv2d(24, 48, 1)
-        self.act = nn.SiLU()
-        side = -(-shape[1] // 2) // 2
-        self.join = nn.Linear(48 * side * side + 48, classes)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.act(self.pointwise(self.depthwise(self.act(self.lift(x)))))
-        fine = torch.nn.functional.max_pool2d(x, 2).flatten(1)
-        return self.join(torch.cat([fine, x.mean(dim=(2, 3))], dim=1))
-
-
-NETWORKS: dict[str, Callable[[Sequence[int], int], nn.Module]] = {**MODELS, "own": PooledNet}
-
-
-@dataclass(frozen=True)
-class Unit:
-    """One federation to train and one request to serve."""
-
-    model: str
-    target: str
-    seed: int
-    poisoned: bool
-    schedule: str = "default"
-
-    @property
-    def key(self) -> str:
-        kind = "poisoned" if self.poisoned else "clean"
-        return f"core/mnist/{self.model}/{self.target}/{kind}/{self.schedule}/seed{self.seed}"
+def specs(options: Options) -> list[CellSpec]:
+    """All trials of the class requests; of whatever else there is, the first trial alone."""
+    chosen = replace(options, classes=options.classes or CLASSES)
+    found = []
+    for spec in target_specs(chosen, TARGETS):
+        if spec.setting != CLEAN and (spec.label is not None or spec.trial == 0):
+            found.append(spec)
+        elif spec.setting == CLEAN and (spec.method, spec.preset) in (UNTOUCHED, (RETRAIN, "default"), OURS):
+            found.append(spec)
+            if (spec.method, spec.preset) == OURS:
+                found.append(replace(spec, setting=ZERO, overrides=TO_ZERO))
+    if POISONED in (options.targets or TARGETS):
+        known = CONFIGURATIONS[options.dataset]
+        one = target_specs(replace(options, trials=1, classes=None, targets=(POISONED,)), TARGETS)
+        found += [
+            replace(spec, setting=name, scenario=replace(spec.scenario, configuration=name))
+            for name in ELSEWHERE
+            for spec in one
+            if name in known
+        ]
+    return sorted(found, key=lambda spec: spec.trial)
 
 
-def units(seeds: Sequence[int] = (0, 1, 2), classes: Sequence[int] = (0, 3, 7)) -> list[Unit]:
-    """Everything the core result is made of, in order of value."""
-    main = [Unit("cnn", f"class{c}", seed, poisoned) for seed in seeds for c in classes for poisoned in (True, False)]
-    networks = [Unit("mlp", "class3", 0, True), Unit("vit", "class3", 0, True, "long"), Unit("own", "class3", 0, True)]
-    targets = [Unit("cnn", target, 0, True) for target in ("samples500", "client")]
-    return [*main, *networks, *targets, Unit("cnn", "class3", 0, True, "paper")]
+def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
+    target = CLEAN if spec.setting == ZERO else spec.setting if spec.setting in TARGETS else POISONED
+    figures: dict[str, Any] = {"target": target}
+    try:
+        state, cost = model_of(spec, scenario)
+        figures |= scenario.measure(state) | cost
+        *_, (_, later) = further_rounds(scenario.federation, state, scenario.schedule, scenario.requests, 1)
+        measured = scenario.measure(later)
+    except FedForgetError as error:
+        return {"target": target, "note": str(error)}
+    return figures | {f"{name}_after_round": measured[name] for name in ("bd_acc", "test_acc")}
 
 
-def run(out: CellFile, todo: Sequence[Unit], threads: int, say: Callable[[str], None]) -> None:
-    """Every cell that is not done yet, each written down when it is done."""
-    bench = CoreBench(load_dataset("mnist"), threads)
-    for number, unit in enumerate(todo, 1):
-        start = time.perf_counter()
-        left = [name for name in cell_names(unit) if f"{unit.key}/{name}" not in out]
-        if left:
-            for cell in bench.cells(unit, left):
-                out.add(cell)
-            say(f"{number}/{len(todo)} {unit.key}: {time.perf_counter() - start:.0f} s")
+def _groups(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each setting; forgetting to zero stands among the clean targets as a preset. `before` comes first,
+    then Retrain, then ours."""
+
+    def place(row: Row) -> tuple[bool, bool, bool]:
+        return row["method"] != UNTOUCHED[0], row["method"] != RETRAIN, (row["method"], row["preset"]) != OURS
+
+    shown = [
+        row | {"setting": CLEAN, "preset": "to-zero"} if row["setting"] == ZERO else row
+        for row in sorted(rows, key=place)
+    ]
+    groups = by_setting(shown)
+    return {setting: groups[setting] for setting in TITLES if setting in groups}
 
 
-def cell_names(unit: Unit) -> tuple[str, ...]:
-    """The models of a unit: `method:preset`, or `before`."""
-    others = ("overwrite:default", "fedaf:paper", "fedaf-c:default")
-    return ("before", "retrain:default", *(others if unit.poisoned else ("overwrite:default", "fedaf:to-zero")))
+def tables(rows: Sequence[Row]) -> list[Table]:
+    return [_table(setting, own) for setting, own in _groups(rows).items()]
 
 
-class CoreBench:
-    """The data, and the models that units share: Retrain of poisoned and clean units, the clean federation's model."""
+def _table(setting: str, rows: Sequence[Row], columns: Sequence[str] = tuple(COLUMNS)) -> Table:
+    body: list[list[str | Entry]] = [
+        [name, *(_entry(own, column) for column in columns)] for name, own in by_method(rows).items()
+    ]
+    return Table(TITLES[setting], ("", *(COLUMNS[column] for column in columns)), body)
 
-    def __init__(self, dataset: Dataset, threads: int) -> None:
-        self.dataset, self.threads = dataset, threads
-        self._trained: dict[str, State] = {}
-        self._retrained: dict[str, tuple[State, dict[str, Any]]] = {}
 
-    def cells(self, unit: Unit, names: Sequence[str]) -> Iterator[Cell]:
-        """The cells `names` of a unit, one after another."""
-        dataset, threads = self.dataset, self.threads
-        base = SCHEDULES[unit.schedule]
-        schedule = replace(base, seed=unit.seed, threads=threads)
-        parts = partition("iid", dataset.train.labels, CLIENTS, unit.seed)
-        request = request_for(unit.target, ASKING_CLIENT, dataset.train.ids[parts[ASKING_CLIENT]], unit.seed)
-        poison = poisoned_part(request, dataset.train.ids[parts[ASKING_CLIENT]], unit.seed)
-        backdoor = Backdoor.draw(poison, Trigger(5), len(dataset.classes), unit.seed) if unit.poisoned else None
-        model = xavier_initialise(NETWORKS[unit.model](dataset.shape, len(dataset.classes)), unit.seed)
-        initial = state_of(model)
-        federation = LocalFederation(dataset, parts, model, backdoors=[backdoor] if backdoor else [])
-        clean = f"{unit.model}/{unit.schedule}/{unit.seed}"
-        before = self._trained.get(clean) if backdoor is None else None
-        if before is None:
-            before = train(federation, initial, schedule)
-        if backdoor is None:
-            self._trained[clean] = before
+def _entry(rows: Sequence[Row], column: str) -> Entry:
+    """Gradient evaluations are shown without their spread; a method that leaves no model says so once."""
+    diverged = column == "test_acc" and all(row["note"] for row in rows)
+    remark = f"diverged, {len(rows)} of {len(rows)}" if diverged else None
+    found = Entry.of(values(rows, column), digits=3 if column == "target_loss" else 2, remark=remark)
+    return replace(found, deviation=None, digits=0) if column == "gradient_evaluations" else found
 
-        for name in names:
-            method, _, preset = name.partition(":")
-            cell: Cell = {
-                "key": f"{unit.key}/{name}", "experiment": "core", "dataset": dataset.name, "model": unit.model,
-                "target": unit.target, "poisoned": unit.poisoned, "schedule": unit.schedule, "seed": unit.seed,
-                "method": method, "preset": preset or None, "note": None, "threads": threads, **provenance("cpu"),
-            }  # fmt: skip
-            state: State = before
-            cost: dict[str, Any] = {}
-            try:
-                if method == "retrain":
-                    shared = f"{clean}/{unit.target}"
-                    if shared not in self._retrained:
-                        oracle = forget(federation, before, request, schedule, "retrain")
-                        self._retrained[shared] = (oracle.state, oracle.cost.to_json())
-                    state, cost = self._retrained[shared]
-                elif method != "before":
-                    overrides, preset = (TO_ZERO, "recommended") if preset == "to-zero" else ({}, preset)
-                    result = forget(federation, before, request, schedule, method, preset, **overrides)
-                    state, cost = result.state, result.cost.to_json()
-            except DivergedError as error:
-                yield cell | {"note": str(error)}
-                continue
-            now, later = measure_now_and_later(federation, state, [request], dataset.test, schedule, backdoor=backdoor)
-            after = {"bd_acc_after_round": later.bd_acc, "test_acc_after_round": later.test_acc}
-            yield cell | now.to_json() | after | cost
+
+def _beside_retrain(rows: Sequence[Row]) -> list[str]:
+    """Ours on poisoned targets, in one sentence."""
+    methods = by_method(rows)
+    pairs = paired_with_retrain(methods.get(" ".join(OURS), []), rows)
+    if not pairs:
+        return []
+    before = methods[UNTOUCHED[0]]
+    test, backdoor = (difference(pairs, figure).mean for figure in ("test_acc", "bd_acc"))
+    cheaper = [theirs["seconds"] / ours["seconds"] for ours, theirs in pairs]
+    work = [sum(pair[place]["gradient_evaluations"] for pair in pairs) for place in (0, 1)]
+    return [
+        f"Before unlearning: test accuracy at least {min(row['test_acc'] for row in before):.2f}, BD Acc at least "
+        f"{min(row['bd_acc'] for row in before):.1f} in every cell. `recommended` against Retrain: test accuracy "
+        f"{test:+.2f} points, BD Acc {backdoor:+.2f} points on average. A whole request takes 1/{min(cheaper):.0f} to "
+        f"1/{max(cheaper):.0f} of Retrain's seconds (mean 1/{sum(cheaper) / len(cheaper):.0f}), and "
+        f"1/{work[1] / work[0]:.0f} of its gradient evaluations."
+    ]
+
+
+LIMITS = {"test_acc": (0.5, 0.0), "true_acc": (1.5, 2.0), "target_class_test_acc": (1.5, 2.0)}
+"""How far a model may be from the mean of the Retrain models of clean targets: in points, or in their deviations."""
+
+
+def _clean_lines(rows: Sequence[Row]) -> list[str]:
+    """Which models keep within the limits, and have a loss on R that is nearer to Retrain's than to `before`'s."""
+    means = {
+        name: {column: Entry.of(values(own, column)) for column in (*LIMITS, "target_loss")}
+        for name, own in by_method(rows).items()
+        if not all(row["note"] for row in own)
+    }
+    if RETRAIN not in means or UNTOUCHED[0] not in means:
+        return []
+
+    def apart(name: str, column: str, other: str = RETRAIN) -> float:
+        return abs((means[name][column].mean or 0.0) - (means[other][column].mean or 0.0))
+
+    lines = []
+    for name in means:
+        failed = [
+            f"{COLUMNS[column]} within {points} points"
+            + (f" or {deviations:g} Retrain deviations" if deviations else "")
+            for column, (points, deviations) in LIMITS.items()
+            if apart(name, column) > max(points, deviations * (means[RETRAIN][column].deviation or 0.0))
+        ]
+        if apart(name, "target_loss") >= apart(name, "target_loss", UNTOUCHED[0]):
+            failed.append("loss on R nearer to Retrain's than to the untouched model's")
+        lines.append(f"- {name}: {'fails: ' + '; '.join(failed) if failed else 'meets every line'}.")
+    return ["Against the mean of the Retrain models:", "\n".join(lines)]
+
+
+def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
+    parts = ["# FedAF against Retrain on MNIST: the core result"]
+    for rows in cells.values():
+        parts.append(f"{command(CORE, rows)} {provenance_of(rows)}")
+        for setting, own in _groups(rows).items():
+            parts.append(_table(setting, own).to_markdown())
+            parts += _beside_retrain(own) if setting == POISONED else _clean_lines(own) if setting == CLEAN else []
+        parts += notes_of(rows)
+    return parts
+
+
+def update_readme(folder: Path, readme: Path) -> None:
+    """The README's table of methods against Retrain, between its markers; nothing where there are no cells."""
+    for rows in rows_in(folder, CORE).values():
+        poisoned = _groups(rows)[POISONED]
+        table = _table(POISONED, poisoned, README_COLUMNS).to_markdown()
+        said = f"{command(CORE, poisoned)} {provenance_of(poisoned)}"
+        summary = f"{' '.join(_beside_retrain(poisoned))} `recommended` was tuned on these same cells."
+        ours = by_method(poisoned)[" ".join(OURS)]
+        now, later = values(ours, "bd_acc"), values(ours, "bd_acc_after_round")
+        oracle = values(by_method(poisoned)[RETRAIN], "bd_acc_after_round")
+        reversal = (
+            f"Over the {len(ours)} cells: {_span(now)} % right after, {_span(later)} % one round later (Retrain "
+            f"{_span(oracle)} %)."
+        )
+        text = readme.read_text()
+        for marker, content in (
+            ("core-table", f"\n{table}\n\n{said}\n\n{summary}\n"),
+            ("reversal", f"\n  {reversal}\n  "),
+        ):
+            start, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+            head, rest = text.split(start, 1)
+            text = head + start + content + end + rest.split(end, 1)[1]
+        readme.write_text(text)
+
+
+def _span(numbers: Sequence[float | None]) -> str:
+    known = [number for number in numbers if number is not None]
+    return f"{min(known):.1f} to {max(known):.1f}"
+
+
+CORE = Experiment(
+    name="core",
+    title="FedAF against Retrain: the core result",
+    label="",
+    specs=specs,
+    run=run,
+    tables=tables,
+    overview=overview,
+    has_pages=False,
+    methods="retrain,overwrite:default,fedaf:paper,fedaf-c",
+)

@@ -7,6 +7,7 @@ gradient evaluations: the price list (no table of the paper)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,7 +17,7 @@ from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import Points, scatter_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
-from fedforget.experiments.options import Options
+from fedforget.experiments.pages import provenance_of
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import (
     RETRAIN,
@@ -28,6 +29,7 @@ from fedforget.experiments.summaries import (
 )
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.rounds import further_rounds
+from fedforget.methods import RUNGS
 from fedforget.params import State
 
 QUICK_ROUNDS = (1, 3)
@@ -41,10 +43,13 @@ FIGURES = {
     "auc": "membership AUC",
     "test_acc": "Test Acc",
 }
-
-
-def specs(options: Options) -> list[CellSpec]:
-    return target_specs(options, DEFAULT_TARGETS)
+INTRODUCTION = f"""\
+A rung is picked with one option: `fedforget forget --effort {"|".join(RUNGS)}`; without it the ladder
+picks one. Each line is a method minus Retrain after the same further ordinary rounds, none of which sees the target:
+0 is as if it had never been there. For poisoned targets BD Acc tells; for clean ones the memory gap (accuracy on the
+target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. What else was tried:
+[rebuilding](../decisions/rebuilding.md)."""
+AFTER = ("3", "5")
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -184,13 +189,45 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
+def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
+    """The price list over all data sets: what each method's forgetting costs, and what is left of it later."""
+    targets = list(dict.fromkeys(target for rows in cells.values() for target in by_setting(rows)))
+    parts = ["# The price of forgetting that lasts", INTRODUCTION]
+    parts += [prices(target, cells).to_markdown() for target in targets]
+    for name, rows in cells.items():
+        parts.append(f"**{name}**: [all curves](durability-{name}.md). {provenance_of(rows)}")
+        if (folder / f"durability-{name}.png").exists():
+            parts.append(f"![The frontier on {name}](durability-{name}.png)")
+    return parts
+
+
+def prices(target: str, cells: Mapping[str, Sequence[Row]]) -> Table:
+    """A line for each data set and method that stands beside a Retrain."""
+    body: list[list[str | Entry]] = []
+    for name, rows in cells.items():
+        own = by_setting(rows).get(target, [])
+        shares = cost_shares(own)
+        gaps = {(figure, done): beside_retrain(own, done, figure) for figure in shown_for(target) for done in AFTER}
+        for method in by_method(own):
+            pairs = gaps[shown_for(target)[0], AFTER[0]].get(method, [])
+            if method == RETRAIN or not pairs:
+                continue
+            line = [Entry.of(found.get(method, ()), digits=3 if figure == "auc" else 2)
+                    for (figure, _), found in gaps.items()]  # fmt: skip
+            cost = Entry.of([100.0 * share for share in shares.get(method, ())], digits=2)
+            body.append([name, method, cost, *line, str(len(pairs))])
+    heads = [f"{FIGURES[figure]}, {done} rounds" for figure in shown_for(target) for done in AFTER]
+    return Table(f"Target {target}: minus Retrain", ("data", "model", "cost, % of Retrain's", *heads, "cells"), body)
+
+
 DURABILITY = Experiment(
     name="durability",
     title="Does it last?",
     label="",
-    specs=specs,
+    specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,
     figures=figures,
     remarks=remarks,
+    overview=overview,
 )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,6 +127,10 @@ class Experiment:
     """Draws into files whose names begin with the given path; imports matplotlib itself."""
     remarks: Callable[[Sequence[Row]], list[str]] = lambda rows: []
     """Sentences about the rows, for the page."""
+    overview: Callable[[Mapping[str, Sequence[Row]], Path], list[str]] | None = None
+    """The paragraphs of NAME.md, one page over all data sets: from the rows of each, and the folder it will lie in."""
+    has_pages: bool = True
+    """False where the overview is the only page."""
     methods: str | None = "all"
     """Which ones if the user names none; None for an experiment that compares no methods."""
     needs_before: bool = True
@@ -155,16 +160,12 @@ class Step(NamedTuple):
     seconds_left: float | None
 
 
-def _silent(step: Step) -> None:
-    pass
-
-
 def reproduce(
     experiment: Experiment,
     options: Options,
     *,
     merge: Iterable[Path] = (),
-    progress: Callable[[Step], None] = _silent,
+    progress: Callable[[Step], None] = lambda step: None,
 ) -> list[Row]:
     """Compute what is missing; the rows of all that was asked for, in order. Folders to `merge` are taken in first."""
     if experiment.methods is not None:
@@ -316,8 +317,13 @@ class Pace:
     def __init__(self) -> None:
         self._seconds: dict[str, list[float]] = defaultdict(list)
 
-    def timing(self, kind: str) -> _Timing:
-        return _Timing(self._seconds[kind])
+    @contextmanager
+    def timing(self, kind: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[kind].append(time.perf_counter() - start)
 
     def left(self, todo: Sequence[str]) -> float | None:
         """Seconds for `todo`; a kind that was not met yet counts as the mean of those that were."""
@@ -326,14 +332,3 @@ class Pace:
             return None
         other = sum(means.values()) / len(means)
         return sum(means.get(kind, other) for kind in todo)
-
-
-class _Timing:
-    def __init__(self, times: list[float]) -> None:
-        self._times = times
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self._times.append(time.perf_counter() - self._start)

@@ -103,7 +103,7 @@ def mixed_labels(kind: MemoryKind, client: Client, scenario: Scenario) -> tuple[
 
 def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
     printed = OVERLAP_NON_TARGET.get((row["dataset"], str(row["class"])))
-    return None if printed is None else {"non_target_acc": printed[row["setting"]].mean}
+    return None if printed is None else {"non_target_acc": printed[row["setting"]]}
 
 
 def _settings(rows: Sequence[Row]) -> list[str]:

@@ -26,6 +26,8 @@ def labelled_tables(experiment: Experiment, rows: Sequence[Row]) -> list[Table]:
 
 def write_pages(experiment: Experiment, cells_path: Path) -> list[Path]:
     """Everything that can be shown of a cell file, beside it; the files written."""
+    if not experiment.has_pages:
+        return write_overview(experiment, cells_path.parent)
     rows = ordered_rows(experiment, read_cells(cells_path))
     if not rows:
         return []
@@ -48,14 +50,31 @@ def write_pages(experiment: Experiment, cells_path: Path) -> list[Path]:
 
 
 def render_folder(folder: Path, experiments: Sequence[Experiment]) -> list[Path]:
-    """The pages of every cell file in `folder` that belongs to one of the experiments."""
+    """The pages of every cell file in `folder` that belongs to one of the experiments, and their overviews."""
     written: list[Path] = []
     for path in sorted(folder.glob("*.jsonl")):
         kinds = {cell.get("experiment") for cell in read_cells(path)}
         for experiment in experiments:
-            if kinds == {experiment.cells}:
+            if kinds == {experiment.cells} and experiment.has_pages:
                 written += write_pages(experiment, path)
+    for experiment in experiments:
+        written += write_overview(experiment, folder)
     return written
+
+
+def write_overview(experiment: Experiment, folder: Path) -> list[Path]:
+    """The one page over an experiment's every cell file in the folder, with its notes; nothing where there are none."""
+    cells = rows_in(folder, experiment)
+    if experiment.overview is None or not cells:
+        return []
+    page = folder / f"{experiment.name}.md"
+    write_text(page, "\n\n".join([*experiment.overview(cells, folder), *_notes(page)]) + "\n")
+    return [page]
+
+
+def _notes(page: Path) -> list[str]:
+    path = page.with_suffix(".notes.md")
+    return [path.read_text().strip()] if path.exists() else []
 
 
 def rows_in(folder: Path, experiment: Experiment) -> dict[str, list[Row]]:
@@ -79,7 +98,6 @@ def _markdown(
     quick = f" ({QUICK})" if rows[0]["quick"] else ""
     reasons = [f"- {name}: {reason}." for name, reason in configuration.reasons.items()]
     images = [f"![{path.stem}]({path.name})" for path in figures if path.suffix == ".png"]
-    notes = stem.with_name(stem.name + ".notes.md")
     where = f"The paper's `{experiment.label}`." if experiment.label else "Not in the paper."
     parts = [
         f"# {experiment.title}: {configuration.dataset}{quick}",
@@ -88,7 +106,7 @@ def _markdown(
         *(table.to_markdown() for table in tables),
         *images,
         *experiment.remarks(rows),
-        *([notes.read_text().strip()] if notes.exists() else []),
+        *_notes(stem.with_name(stem.name + ".md")),
         *([] if experiment.federation else ["## What the paper leaves open", "\n".join(reasons)]),
     ]
     return "\n\n".join(parts) + "\n"

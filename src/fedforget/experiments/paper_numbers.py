@@ -1,18 +1,9 @@
 """The paper's printed numbers (arXiv 2307.03363), by the LaTeX label of the table they stand in.
 
-Percentages and seconds. Copied from the LaTeX source by a program; nothing is rounded or averaged here."""
+Percentages and seconds, with the standard deviations that are printed beside them; rows are compared with the means.
+Copied from the LaTeX source by a program; nothing is rounded or averaged here."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
-
-
-class Printed(NamedTuple):
-    """A printed mean and its standard deviation (None where none is printed)."""
-
-    mean: float
-    deviation: float | None = None
-
 
 _COMPLETE_BD = """
 mnist 0 81.14±2.86 0.12±0.01 0.73±0.13 2.71±0.94 65.43±1.12 0.60±0.35 0.58±0.18
@@ -135,7 +126,7 @@ METHODS_IN_TABLE = ("retrain", "frr", "sga", "cdp", "fedaf-c", "fedaf")
 """The paper's columns under our methods' names. Its FedAF stands beside every preset of ours."""
 LABELS = ("uniform", "random", "teacher", "debiased")
 
-TEST_ACC_BEFORE = {"mnist": Printed(98.30, 0.21), "cifar10": Printed(82.04, 0.36), "celeba": Printed(90.31, 0.22)}
+TEST_ACC_BEFORE = {"mnist": 98.30, "cifar10": 82.04, "celeba": 90.31}
 """tab:complete, caption."""
 
 STATED = {
@@ -151,17 +142,13 @@ STATED = {
 """What the text says of figures that print no number; `sec:hyper` is the paragraph on hyper-parameters."""
 
 
-def _printed(word: str) -> Printed:
-    mean, _, deviation = word.partition("±")
-    return Printed(float(mean), float(deviation) if deviation else None)
-
-
-def _read(text: str, columns: tuple[str, ...]) -> dict[tuple[str, str], dict[str, Printed]]:
-    """(data set, class) -> column -> number."""
+def _read(text: str, columns: tuple[str, ...]) -> dict[tuple[str, str], dict[str, float]]:
+    """(data set, class) -> column -> printed mean."""
     found = {}
     for line in text.strip().splitlines():
         dataset, label, *words = line.split()
-        found[dataset, label] = dict(zip(columns, map(_printed, words), strict=True))
+        means = (float(word.partition("±")[0]) for word in words)
+        found[dataset, label] = dict(zip(columns, means, strict=True))
     return found
 
 
@@ -178,13 +165,14 @@ SECONDS = {
 
 
 def completeness(dataset: str, label: object, method: str) -> dict[str, float] | None:
-    """tab:complete for a method and a class: the printed means under the names that our rows use. For a method that the
-    paper does not have, what was before unlearning alone."""
-    bd, test = COMPLETE_BD.get((dataset, str(label))), COMPLETE_TEST.get((dataset, str(label)))
+    """tab:complete for a class, or tab:complete_mul for several ("0,1"): the printed means under the names that our
+    rows use. For a method that the paper does not have, what was before unlearning alone."""
+    place = (dataset, str(label))
+    bd, test = (COMPLETE_BD | SEQUENTIAL_BD).get(place), (COMPLETE_TEST | SEQUENTIAL_TEST).get(place)
     if bd is None or test is None:
         return None
-    before = {"bd_acc_before": bd["before"].mean, "test_acc_before": TEST_ACC_BEFORE[dataset].mean}
-    return before | ({"bd_acc": bd[method].mean, "test_acc": test[method].mean} if method in test else {})
+    before = {"bd_acc_before": bd["before"], "test_acc_before": TEST_ACC_BEFORE[dataset]}
+    return before | ({"bd_acc": bd[method], "test_acc": test[method]} if method in test else {})
 
 
 def running_time(dataset: str, method: str) -> dict[str, float] | None:

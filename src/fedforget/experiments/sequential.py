@@ -17,7 +17,7 @@ from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
-from fedforget.experiments.paper_numbers import SEQUENTIAL_BD, SEQUENTIAL_TEST, TEST_ACC_BEFORE
+from fedforget.experiments.paper_numbers import completeness
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import against_retrain, by_method, counted, entry, notes_of, where
 from fedforget.experiments.tables import Entry, Table
@@ -112,13 +112,7 @@ def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, fl
 
 
 def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
-    place = (row["dataset"], row["class"])
-    if place not in SEQUENTIAL_BD:
-        return None
-    bd, test = SEQUENTIAL_BD[place], SEQUENTIAL_TEST[place]
-    before = {"bd_acc_before": bd["before"].mean, "test_acc_before": TEST_ACC_BEFORE[row["dataset"]].mean}
-    method = row["method"]
-    return before | ({"bd_acc": bd[method].mean, "test_acc": test[method].mean} if method in test else {})
+    return completeness(row["dataset"], row["class"], row["method"])
 
 
 def _steps(rows: Sequence[Row]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from fedforget.audit.check import Check, CheckBeside, check, expected_share
+from fedforget.audit.check import Check, CheckBeside, check, expected_share, seen_in
 from fedforget.errors import DivergedError
 from fedforget.federation.beside import Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
@@ -230,7 +230,7 @@ class _Climber:
         if known is None:
             return None
         note = known[0]
-        self._meter.start_from(Cost.from_json(note["cost"]))
+        self._meter.cost = Cost.from_json(note["cost"])
         return _Reference(Sight.from_json(note["untouched"]), Sight.from_json(note["scout"]), float(note["seconds"]))
 
     def _look(self, model: State) -> Sight:
@@ -243,7 +243,7 @@ class _Climber:
 
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
         """One rung, and what the check says of it."""
-        overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" else {}
+        overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
         try:
             made = forget_with(
                 self._federation, self._before, self._requests, self._schedule, name,
@@ -266,7 +266,7 @@ class _Climber:
         if known is None:
             return None
         rung = Rung.from_json(known[0]["rung"])
-        self._meter.start_from(Cost.from_json(known[0]["cost"]))
+        self._meter.cost = Cost.from_json(known[0]["cost"])
         return _Tried(rung, self._before if STAYS in rung.reason else copy_state(known[1], self._federation.device))
 
     def _check(self, name: str, state: State) -> Check:
@@ -294,8 +294,14 @@ class _Climber:
     def _ends(self, rung: Rung) -> bool:
         return rung.word in ("forgotten", "exact", "not enough evidence")
 
+    @property
+    def _sees(self) -> bool:
+        """Whether anything tells the model before from one that never saw the target."""
+        reference = self._reference
+        return reference is not None and bool(seen_in(reference.untouched, reference.scout, LOOKS))
+
     def _enough(self) -> float:
-        """How much of the target a model would know that never saw it: there overwriting may stop."""
+        """Where nothing is seen, overwriting stops at what a model would know of the target that never saw it."""
         expected = None if self._reference is None else expected_share(self._reference.untouched, self._reference.scout)
         return 0.0 if expected is None else min(0.99, expected.value)
 

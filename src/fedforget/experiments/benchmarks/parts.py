@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 
 from fedforget.data.own import from_arrays
 from fedforget.experiments.benchmarks.measuring import Run, Spec, Work, alone, alone_in_turns, in_turns, median, ratio
-from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld, ways_for
+from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld
 from fedforget.experiments.benchmarks.worlds import NoiseWorld, TrainedWorld
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.federation.cost import Meter
@@ -90,9 +89,7 @@ def _median_stages(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def sketch(run: Run) -> dict[str, Any]:
-    """The sketch against one training epoch over the same samples, and against per-sample gradients. The network with
-    GroupNorm is there for Opacus, which refuses BatchNorm."""
-    opacus = find_spec("opacus") is not None
+    """The sketch against one training epoch over the same samples, and against per-sample gradients."""
     if run.quick:
         cases = [RowWorld("cnn", (1, 8, 8), 32, 4, batch=8)]
     else:
@@ -101,7 +98,6 @@ def sketch(run: Run) -> dict[str, Any]:
         cases = [
             RowWorld("cnn", small, 4800, 75), RowWorld("cnn", small, 1000, 75), RowWorld("resnet10", large, *many),
             *([RowWorld("resnet10", large, 1500, 150)] if run.cuda else []),
-            *([RowWorld("resnet10-gn", large, *many)] if opacus else []),
         ]  # fmt: skip
     rows = []
     for number, case in enumerate(cases):
@@ -112,17 +108,15 @@ def sketch(run: Run) -> dict[str, Any]:
         state = state_of(federation.model)
         epoch = Train(seed=0, threads=run.threads, round=0, batch_size=world.batch)
         works = {"epoch": Work(lambda f=federation, t=epoch, s=state: list(f.ask(t, s)))}  # type: ignore[misc]
-        for way in ways_for(model):
-            works[way] = Work(lambda m=WAYS[way], a=(samples, model, inputs, world): m(*a))  # type: ignore[misc]
+        for way, made in WAYS.items():
+            works[way] = Work(lambda m=made, a=(samples, model, inputs, world): m(*a))  # type: ignore[misc]
         seconds = in_turns(works, run.repeats, run.device)
-        peaks = {
-            way: alone("rows_of_the_jacobian", {**asdict(world), "way": way})["peak_bytes"] for way in ways_for(model)
-        }
+        peaks = {way: alone("rows_of_the_jacobian", {**asdict(world), "way": way})["peak_bytes"] for way in WAYS}
         rows.append(
             {**asdict(world), "parameters": weight_count(model), "seconds": seconds, "peak_bytes": peaks,
              "sketch_bytes": 4 * world.rows * weight_count(model)}
         )  # fmt: skip
-    return {"cases": rows, "opacus": opacus}
+    return {"cases": rows}
 
 
 def _one_client(world: RowWorld) -> LocalFederation:

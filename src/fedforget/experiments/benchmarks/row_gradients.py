@@ -1,16 +1,12 @@
-"""The sketch against per-sample gradients: three ways to the same J^, over the same samples with the data's labels.
+"""The sketch against per-sample gradients: two ways to the same J^, over the same samples with the data's labels.
 
 sketch       one backward pass for each bucket batch (`methods.fedaf.sketch`)
-torch.func   every sample's gradient by vmap(grad), a batch at a time, then added to its bucket
-Opacus       every sample's gradient by its hooks, likewise; only where Opacus is installed, and it refuses BatchNorm"""
+torch.func   every sample's gradient by vmap(grad), a batch at a time, then added to its bucket"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +16,6 @@ from torch.nn import functional as F
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.experiments.benchmarks.worlds import network, noise
 from fedforget.methods.fedaf.sketch import build_sketch, hash_buckets, hash_signs
-from fedforget.models import BATCH_NORMS
 from fedforget.params import trainable, weight_count
 
 Inputs = Callable[[Tensor], Tensor]
@@ -55,6 +50,7 @@ def by_sketch(samples: Samples, model: nn.Module, inputs: Inputs, world: RowWorl
 
 
 def by_torch_func(samples: Samples, model: nn.Module, inputs: Inputs, world: RowWorld) -> Tensor:
+    """J^ = S J, with J's rows a batch at a time."""
     parameters = {name: p.detach() for name, p in trainable(model).items()}
     buffers = dict(model.named_buffers())
 
@@ -63,45 +59,14 @@ def by_torch_func(samples: Samples, model: nn.Module, inputs: Inputs, world: Row
         return F.cross_entropy(logits, y[None])
 
     each = vmap(grad(loss), in_dims=(None, 0, 0))
-
-    def rows_of(x: Tensor, y: Tensor) -> list[Tensor]:
-        return list(each(parameters, x, y).values())
-
-    return _bucketed(samples, model, inputs, world, rows_of)
-
-
-def by_opacus(samples: Samples, model: nn.Module, inputs: Inputs, world: RowWorld) -> Tensor:
-    from opacus.grad_sample import GradSampleModule
-
-    hooked = GradSampleModule(model, loss_reduction="sum").train()  # its hooks see nothing in evaluation mode
-
-    def rows_of(x: Tensor, y: Tensor) -> list[Tensor]:
-        F.cross_entropy(hooked(x), y, reduction="sum").backward()
-        hooks_write: list[Any] = list(trainable(model).values())
-        rows = [parameter.grad_sample for parameter in hooks_write]
-        hooked.zero_grad(set_to_none=True)
-        return rows
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Full backward hook is firing")
-            return _bucketed(samples, model, inputs, world, rows_of)
-    finally:
-        hooked.to_standard_module().eval()
-
-
-def _bucketed(
-    samples: Samples, model: nn.Module, inputs: Inputs, world: RowWorld, rows_of: Callable[..., list[Tensor]]
-) -> Tensor:
-    """J^ = S J, with J's rows a batch at a time."""
     sketch = torch.zeros(world.rows, weight_count(model), device=world.device)
     buckets = hash_buckets(samples.ids, world.rows, 0).to(world.device)
     signs = hash_signs(samples.ids, 0).to(world.device)
     for batch in torch.arange(len(samples)).split(world.batch):
         place = batch.to(world.device)
-        rows = rows_of(inputs(samples.features[place]), samples.labels[batch].to(world.device))
+        rows = each(parameters, inputs(samples.features[place]), samples.labels[batch].to(world.device))
         start = 0
-        for row in rows:
+        for row in rows.values():
             flat = row.reshape(len(batch), -1)
             sketch[:, start : start + flat.shape[1]].index_add_(0, buckets[place], signs[place, None] * flat)
             start += flat.shape[1]
@@ -111,11 +76,4 @@ def _bucketed(
 WAYS: dict[str, Callable[[Samples, nn.Module, Inputs, RowWorld], Tensor]] = {
     "sketch": by_sketch,
     "torch.func": by_torch_func,
-    "Opacus": by_opacus,
 }
-
-
-def ways_for(model: nn.Module) -> list[str]:
-    """Those that can be had here, for this network."""
-    opacus = find_spec("opacus") is not None and not any(isinstance(m, BATCH_NORMS) for m in model.modules())
-    return [way for way in WAYS if way != "Opacus" or opacus]
