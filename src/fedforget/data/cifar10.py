@@ -36,9 +36,9 @@ def load_cifar10() -> Dataset:
     folder = find_folder("cifar10", ARCHIVE) or cache_folder("cifar10")
     archive = folder / ARCHIVE
     if folder == cache_folder("cifar10"):
-        fetch(URLS, archive, f"md5:{MD5}")
+        fetch(URLS, archive, MD5)
     else:
-        verify(archive, f"md5:{MD5}")
+        verify(archive, MD5)
     batches = read_archive(archive)
     train, test = (_join([batches[name] for name in names]) for names in (TRAIN_BATCHES, TEST_BATCHES))
     return Dataset.of("cifar10", train, test, CLASSES, (archive, archive), normalisation)

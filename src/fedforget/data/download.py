@@ -27,31 +27,27 @@ class _Broken(Exception):
     """A mirror failed; the text says how. The next mirror may do better."""
 
 
-def digest(path: Path, algorithm: str) -> str:
-    """The file's md5 or sha256. Against damage only: md5 is what the data sets' authors published."""
+def matches(path: Path, md5: str) -> bool:
+    """Whether the file is there and whole. Against damage only: md5 is what the data sets' authors published."""
+    if not path.is_file():
+        return False
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == md5
 
 
-def matches(path: Path, checksum: str) -> bool:
-    """Whether the file is there and has the `checksum`, written `md5:...` or `sha256:...`."""
-    algorithm, _, expected = checksum.partition(":")
-    return path.is_file() and digest(path, algorithm) == expected
-
-
-def verify(path: Path, checksum: str) -> None:
+def verify(path: Path, md5: str) -> None:
     """Refuse a file that is missing or damaged, before anything is learned from it."""
     if not path.is_file():
         raise InputError(f"The data file {path} is missing; put it there, or remove its folder to have all downloaded.")
     try:
-        whole = matches(path, checksum)
+        whole = matches(path, md5)
     except OSError as error:
         raise InputError(f"The data file {path} cannot be read ({error.strerror}).") from None
     if not whole:
-        raise InputError(f"The data file {path} is damaged (its {checksum.partition(':')[0]} is wrong); copy it again.")
+        raise InputError(f"The data file {path} is damaged (its md5 is wrong); copy it again.")
 
 
-def fetch(urls: str | Sequence[str], destination: Path, checksum: str, progress: Progress | None = None) -> Path:
+def fetch(urls: str | Sequence[str], destination: Path, md5: str, progress: Progress | None = None) -> Path:
     """Bring `destination` into place from the first of the `urls` that works; a file that is already right is kept.
 
     What a broken connection has brought stays in a `.part` file, and the next mirror or the next call goes on there.
@@ -59,20 +55,20 @@ def fetch(urls: str | Sequence[str], destination: Path, checksum: str, progress:
     mirrors = [urls] if isinstance(urls, str) else list(urls)
     part = destination.with_name(destination.name + ".part")
     try:
-        if matches(destination, checksum):
+        if matches(destination, md5):
             return destination
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _bar(destination.name) if progress is None else _as_is(progress) as report:
             reasons = []
             for url in mirrors:
                 try:
-                    if not matches(part, checksum):  # a call that was killed just before the rename left it whole
+                    if not matches(part, md5):  # a call that was killed just before the rename left it whole
                         _receive(url, part, report)
-                    if matches(part, checksum):
+                    if matches(part, md5):
                         os.replace(part, destination)
                         return destination
                     part.unlink()
-                    reasons.append(f"{url} sent a file with a wrong {checksum.partition(':')[0]} sum")
+                    reasons.append(f"{url} sent a file with a wrong md5 sum")
                 except _Broken as error:
                     reasons.append(f"{url}: {error}")
         have = part.stat().st_size if part.exists() else 0

@@ -33,9 +33,9 @@ def load_mnist() -> Dataset:
     folder = find_folder("mnist", *MD5) or cache_folder("mnist")
     for name, md5 in MD5.items():
         if folder == cache_folder("mnist"):
-            fetch([mirror + name for mirror in MIRRORS], folder / name, f"md5:{md5}")
+            fetch([mirror + name for mirror in MIRRORS], folder / name, md5)
         else:
-            verify(folder / name, f"md5:{md5}")
+            verify(folder / name, md5)
     images, labels = ([folder / name for name in MD5 if what in name] for what in ("images", "labels"))
     train, test = (
         (read_idx(image, dimensions=3).unsqueeze(1), read_idx(label, dimensions=1))
