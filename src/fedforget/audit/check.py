@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from fedforget.audit.attacks import auc
 from fedforget.audit.membership import FEWEST
 from fedforget.audit.verdict import Reading
-from fedforget.federation.beside import CountBeside, Sight
+from fedforget.federation.beside import CountBeside, Sight, difference_error
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply
 
@@ -48,8 +48,6 @@ LEVEL = 0.05
 BASE = {"gap": 0.06, "membership": 0.03, "excess": 0.02, "return": 0.04}
 """What fresh Retrains differ by beside sampling error."""
 ERRORS = 3.0
-DIFFER = 0.2
-"""The part of unseen data that two trainings of one network know differently."""
 LEAST_KNOWN = 0.1
 """A scout that knows less of U cannot say what is to be expected of R."""
 
@@ -199,12 +197,11 @@ NOTHING_SEEN = (
 
 
 def loss_of_accuracy(before: Sight, after: Sight) -> Reading | None:
-    """How much less of the other clients' unseen data is known. Both models see the same n samples: where d of them
-    change sides the error is sqrt(d) / n, and two trainings of one network differ in about a fifth."""
+    """How much less of the other clients' unseen data is known."""
     one, other = before.accuracy, after.accuracy
     if not one.count or one.count != other.count:
         return None
-    return Reading(one.value - other.value, math.sqrt(DIFFER / one.count))
+    return Reading(one.value - other.value, difference_error(one.count))
 
 
 def _sentence(item: Measured) -> str:

@@ -29,8 +29,10 @@ from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
 Half = Literal["steer", "judge"]
-MOST = 4000
-"""Of a larger set a random part of this size is looked at."""
+MOST = 2000
+"""Of a larger target, and of as many unseen samples of its kind, a random part of this size is looked at."""
+ELSEWHERE = 1000
+"""So many unseen samples the clients that did not ask look at together."""
 MOST_CLIENTS = 10
 """Of more clients that did not ask, so many are drawn to say how well they are served."""
 
@@ -61,11 +63,11 @@ def half_of(client: Client, half: Half, seed: int) -> Samples:
     return held_out.select((order[:middle] if half == "steer" else order[middle:]).sort().values)
 
 
-def _some(samples: Samples, seed: int, client: int, what: str) -> Samples:
-    if len(samples) <= MOST:
+def _some(samples: Samples, seed: int, client: int, what: str, most: int = MOST) -> Samples:
+    if len(samples) <= most:
         return samples
     generator = derive_generator(seed, "beside", "client", client, what)
-    return samples.select(torch.randperm(len(samples), generator=generator)[:MOST].sort().values)
+    return samples.select(torch.randperm(len(samples), generator=generator)[:most].sort().values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +103,13 @@ class CountBeside(Task):
 
 @dataclass(frozen=True, kw_only=True)
 class CountElsewhere(Task):
-    """At a client that did not ask: how many held-out samples of each label the model knows."""
+    """At a client that did not ask: how many held-out samples of each label the model knows, of `most` at the most."""
 
+    most: int
     half: Half = "steer"
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        samples = _some(half_of(client, self.half, self.seed), self.seed, client.index, "elsewhere")
+        samples = _some(half_of(client, self.half, self.seed), self.seed, client.index, "elsewhere", self.most)
         if not len(samples):
             return Reply(client.index)
         labels = samples.labels.cpu()
@@ -134,6 +137,12 @@ class Share:
         """After two hits and two misses are added (Agresti and Coull 1998), so that it is never 0."""
         share = (self.hits + 2) / (self.count + 4)
         return math.sqrt(share * (1 - share) / (self.count + 4))
+
+
+def difference_error(count: int) -> float:
+    """The standard error of the difference between two models' shares of the same samples: sqrt(d) / n where d of n
+    change sides, and two trainings of one network differ in about a fifth."""
+    return math.sqrt(0.2 / count)
 
 
 @dataclass(frozen=True)
@@ -204,7 +213,8 @@ def look(
         if "area" in reply.numbers:
             areas.append((reply.numbers["target/count"], reply.numbers["area"], reply.numbers["area/error"]))
     classes = range(federation.classes)
-    there = CountElsewhere(seed=schedule.seed, threads=schedule.threads, half=task.half)
+    most = -(-ELSEWHERE // max(1, len(others)))
+    there = CountElsewhere(seed=schedule.seed, threads=schedule.threads, most=most, half=task.half)
     for reply in federation.ask(there, state, others) if others else ():
         for name, count in reply.numbers.items():
             sums[name] = sums.get(name, 0.0) + count

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, Sight, look
+from fedforget.federation.beside import CountBeside, Share, Sight, difference_error, look
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
 from fedforget.methods.checks import check_numbers
@@ -114,7 +114,7 @@ def rebuild(
     for again in range(settings.times):
         current = trained(current, settings.after, f"rebuilding {again}", NEARLY_NOTHING)
         seen.append(steered(current))
-        if not needs_more([sight.accuracy.value for sight in seen[2:] if sight.accuracy.count], before, settings):
+        if not needs_more([sight.accuracy for sight in seen[2:]], before.accuracy, settings):
             break
     curves = {
         "memory": [sight.gap for sight in seen if sight.gap is not None],
@@ -151,11 +151,14 @@ def second_break(first: float, before: float | None, halfway: float | None, sett
     return float(min(first, max(settings.hardest, (settings.left * before / halfway) ** (1 / k))))
 
 
-def needs_more(accuracies: Sequence[float], before: Sight, settings: RebuildSettings) -> bool:
-    """Whether the accuracy is not back yet, and still rises."""
-    if not accuracies or not before.accuracy.count or accuracies[-1] >= before.accuracy.value - settings.within:
+def needs_more(accuracies: Sequence[Share], before: Share, settings: RebuildSettings) -> bool:
+    """Whether the accuracy is clearly not back yet, and still rises."""
+    latest = accuracies[-1]
+    if not before.count or latest.count != before.count:
         return False
-    return len(accuracies) == 1 or accuracies[-1] > accuracies[-2] + settings.rising
+    if latest.value >= before.value - settings.within - difference_error(before.count):
+        return False
+    return len(accuracies) == 1 or latest.value > accuracies[-2].value + settings.rising
 
 
 def kernel_to_turn(model: nn.Module) -> str | None:
