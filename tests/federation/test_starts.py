@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from own_networks import Drawn, Layered
 from small_worlds import SCHEDULE, Tapped
 from torch import Tensor, nn
@@ -30,7 +31,6 @@ from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.starts import Network
 from fedforget.methods import forget
-from fedforget.methods.fedaf.extensions.rebuilding import rebuild
 from fedforget.methods.fedaf.memory_generator import teacher_labels
 from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.pgd import ball_radius
