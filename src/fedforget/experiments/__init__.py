@@ -14,6 +14,7 @@ from fedforget.experiments.core import CORE
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
+from fedforget.experiments.ladder import EXPERIMENT as LADDER
 from fedforget.experiments.many_requests import REQUESTS
 from fedforget.experiments.overlap import OVERLAP
 from fedforget.experiments.running_time import TIME
@@ -25,7 +26,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION,
+        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION, LADDER,
     )
 }  # fmt: skip
 

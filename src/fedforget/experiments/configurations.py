@@ -172,6 +172,7 @@ _BREAST_CANCER = Configuration(
     quick_samples=(456, 113),
     reasons={"all": "the paper has no such data set: a table that comes along; a trigger patch does not fit on it"},
 )  # fmt: skip
+_APART = {"all": "so that the test part is nobody's but the pages', the clients hold out training samples"}
 _MEMORISED = {"all": "none of the paper's: so few samples, trained for so long, that the model knows them by heart"}
 
 CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
@@ -231,6 +232,10 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             reasons={"all": "none of the paper's: few enough images that a small network knows each of them by heart, "
                             "so that forgetting that does not last can be seen on a CPU in minutes"},
         ),
+        "small-apart": replace(
+            _CIFAR10, name="small-apart", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000), held_out=2000,
+            quick_samples=(400, 200), overrides={}, reasons=_APART,
+        ),
     },
     "celeba": {
         "default": _CELEBA,
@@ -242,6 +247,9 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     },
     "digits": {
         "default": _DIGITS,
+        "apart": replace(
+            _DIGITS, name="apart", samples=(1077, 360), quick_samples=(1077, 360), held_out=360, reasons=_APART
+        ),
         "memorised": replace(
             _DIGITS, name="memorised", rounds=30, samples=(800, 360), quick_samples=(800, 360), reasons=_MEMORISED
         ),

@@ -52,11 +52,14 @@ class ScenarioSpec:
     data_seed: int | None = None
     """Decides who holds what, what is asked for and the wrong labels, where `seed` does not: one target for several
     trainings."""
+    client: int | None = None
+    """Who asks, where it is not the one that the configuration picks."""
 
     @property
     def name(self) -> str:
         what = self.target or f"class{'-'.join(map(str, self.labels))}"
-        return f"{'' if self.poisoned else 'clean-'}{what}/seed{self.seed}"
+        who = "" if self.client is None else f"-of{self.client}"
+        return f"{'' if self.poisoned else 'clean-'}{what}{who}/seed{self.seed}"
 
     def requests(self, client: int, client_ids: Tensor, seed: int) -> tuple[ErasureRequest, ...]:
         """What the client that holds these samples asks for: one request after another; a feature is what the first so
@@ -195,6 +198,8 @@ class Scenario:
     def _asking(self, parts: Sequence[Tensor]) -> int:
         """Who asks. Where clients differ: of those who trained in the last round, so that there is something to forget,
         the one who holds most of the classes in question."""
+        if self.spec.client is not None:
+            return self.spec.client
         if self.configuration.alike:
             return ASKING_CLIENT
         last = self.schedule.train_task(self.schedule.rounds - 1)

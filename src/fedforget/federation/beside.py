@@ -4,8 +4,8 @@
     K     their held-out samples of the target's kind: the same share of every pair (true class, trained label)
     U     the other clients' held-out samples
 
-Held-out samples come in two halves, drawn once for each client: `steer`, which a method may look at as often as it
-wants to, and `judge`, which nobody looks at but the check."""
+Held-out samples come in two halves: `steer`, which a method may look at as often as it wants to, and `judge`, which
+nobody looks at but the check. Clients that hold out the same samples part them in the same way."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def pairs(samples: Samples) -> Tensor:
 def half_of(client: Client, half: Half, seed: int) -> Samples:
     """This half of what the client holds out."""
     held_out = client.held_out if client.held_out is not None else client.samples.select(torch.zeros(0).long())
-    order = torch.randperm(len(held_out), generator=derive_generator(seed, "held out", "client", client.index))
+    order = torch.randperm(len(held_out), generator=derive_generator(seed, "held out"))
     middle = len(held_out) // 2
     return held_out.select((order[:middle] if half == "steer" else order[middle:]).sort().values)
 

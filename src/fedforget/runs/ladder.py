@@ -34,6 +34,11 @@ SCOUT = 0.06
 """How long the scout is trained, as a part of the training."""
 FURTHER = 0.05
 """At most so much of the training is the further round in which a memory may come back."""
+LEAST_STEPS = 34
+"""But for so many steps of a client at least, and for at most `MOST_OF_SCOUT` of the training."""
+MOST_OF_SCOUT = 0.15
+SCOUT_RUNG = "scout"
+"""The name under which it is kept."""
 MIN_SAMPLES = 64
 NEARLY_NOTHING = 0.01
 
@@ -214,21 +219,27 @@ class _Climber:
     def _scouted(self) -> _Reference:
         """Train the scout, and look at it and at the model before."""
         seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
-        fresh = fresh_start(self._federation.model, self._schedule, RetrainSettings(SCOUT_NUMBER))
+        scout = fresh_start(self._federation.model, self._schedule, RetrainSettings(SCOUT_NUMBER))
+        untouched = self._look(self._before)
         with self._meter.stage("scout"):
             scout = train_part(
-                self._meter, fresh, self._schedule, SCOUT, self._exclude, "scout",
+                self._meter, scout, self._schedule, self._scout_share(), self._exclude, "scout",
                 min_samples=MIN_SAMPLES, last_rate=NEARLY_NOTHING,
             )  # fmt: skip
         seconds = self._meter.so_far().total_seconds - seconds
         evaluations = max(1.0, self._meter.cost.gradient_evaluations - evaluations)
-        reference = _Reference(self._look(self._before), self._look(scout), seconds * self._retrain / evaluations)
+        reference = _Reference(untouched, self._look(scout), seconds * self._retrain / evaluations)
         if self._kept is not None:
-            self._kept.save("scout", scout, {**asdict(reference), "cost": self._meter.so_far().to_json()})
+            self._kept.save(SCOUT_RUNG, scout, {**asdict(reference), "cost": self._meter.so_far().to_json()})
         return reference
 
+    def _scout_share(self) -> float:
+        """As a part of the training: longer, where that has few steps."""
+        steps = self._retrain / (len(self._federation.clients) * self._schedule.batch_size)
+        return max(SCOUT, min(MOST_OF_SCOUT, LEAST_STEPS / steps))
+
     def _kept_reference(self) -> _Reference | None:
-        known = None if self._kept is None else self._kept.load("scout")
+        known = None if self._kept is None else self._kept.load(SCOUT_RUNG)
         if known is None:
             return None
         note = known[0]
@@ -272,16 +283,21 @@ class _Climber:
         return _Tried(rung, self._before if STAYS in rung.reason else copy_state(known[1], self._federation.device))
 
     def _check(self, name: str, state: State) -> Check:
-        """The check, now and one further round on."""
+        """The check, now and one further round on; that round proves nothing where nothing is seen."""
         assert self._reference is not None
         with self._meter.measured():
             now = self._look(state)
+            if not self._sees:
+                return self._compared(name, now, None)
             with self._meter.stage("check"):
                 ordinary = further_round(self._schedule, self._schedule.rounds, self._exclude)
                 share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
                 task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
                 further = run_round(self._meter, state, task)
-            later = self._look(further)
+            return self._compared(name, now, self._look(further))
+
+    def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
+        assert self._reference is not None
         return check(
             self._reference.untouched, now, later, self._reference.scout,
             looks=LOOKS, limit=self._settings.limit, comes_back=name == "overwrite",
