@@ -36,6 +36,7 @@ from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs.compare import audit_models
 from fedforget.runs.folder import Trunk
+from fedforget.runs.ladder import climb
 from fedforget.runs.record import Result
 
 WINDOW = 12
@@ -189,9 +190,10 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
                 models[f"{method}:{preset}"] = result.state
                 results.append(Result(method, preset, (request,), Trunk("", "")))
         for aggregation in ("scaled", "average-idle", "average-training"):
-            forget(federation, before, request, schedule, "fedaf", aggregation=aggregation)
-        forget(federation, before, request, schedule, "fedaf", sketch_scope="federation")
-        forget(federation, before, request, schedule, "fedaf", sketch_scope="federation", sketch_masked=True)
+            forget(federation, before, request, schedule, "overwrite", aggregation=aggregation)
+        forget(federation, before, request, schedule, "overwrite", sketch_scope="federation")
+        forget(federation, before, request, schedule, "overwrite", sketch_scope="federation", sketch_masked=True)
+        climb(federation, before, request, schedule)
         measure(federation, before, [request], dataset.test, threads=1)
         audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
         references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape
@@ -200,7 +202,7 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
             examine_oracles(case, references, lambda *_: None)
             examine(case, before, references)
     feature = ErasureRequest.of_feature(3, (2, 2, 4, 4))
-    deaf = forget(federation, before, feature, schedule).state
+    deaf = forget(federation, before, feature, schedule, "overwrite").state
     audit_models(federation, dataset, {"before": before}, [], [feature], schedule, lambda *_: None)
     examine(Case(federation, (feature,), schedule, "quick"), deaf)
 
@@ -233,7 +235,9 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
         schedule = Schedule(rounds=1, lr=0.05, batch_size=16, threads=1)
         request = ErasureRequest.of_client(2)
         train(federation, before, schedule)
-        forget(federation, before, request, schedule, memory="uniform", epochs=0, min_steps=5, stop_below=None)
+        forget(
+            federation, before, request, schedule, "overwrite", memory="uniform", epochs=0, min_steps=5, stop_below=None
+        )
         measure(federation, before, [request], digits.test, threads=1)
         case = Case(federation, (request,), schedule, "quick")
         examine_oracles(case, [before, state_of(build_model("cnn", digits.shape, 10, 1))], lambda *_: None)
@@ -265,7 +269,7 @@ def test_a_row_that_leaves_a_small_client_is_a_sum_over_several_samples(digits: 
     model = build_model("mlp", digits.shape, len(digits.classes), 0)
     federation = Tapped(digits, list(torch.arange(320).split([300, 20])), model)
     schedule = Schedule(rounds=1, lr=0.05, batch_size=16, threads=1)
-    forget(federation, state_of(model), ErasureRequest.of_client(0), schedule)
+    forget(federation, state_of(model), ErasureRequest.of_client(0), schedule, "overwrite")
     (reply,) = [reply for task, reply in federation.seen if isinstance(task, BuildSketch)]
     (rows,) = reply.tensors.values()
     assert 1 <= int(rows.abs().sum(dim=1).gt(0).sum()) <= 20 // 8

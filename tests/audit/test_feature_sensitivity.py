@@ -134,7 +134,7 @@ def test_on_the_table_a_retrained_model_and_fedafs_are_forgotten_and_the_one_bef
 
     assert word(before) == "not forgotten"
     assert word(forget(world, before, requests, schedule, "retrain", oracle=77).state) == "forgotten"
-    assert word(forget(world, before, requests, schedule).state) == "forgotten"
+    assert word(forget(world, before, requests, schedule, "overwrite").state) == "forgotten"
 
 
 def test_without_an_oracle_nothing_is_claimed():

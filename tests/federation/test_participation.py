@@ -127,7 +127,7 @@ def test_a_request_asks_as_many_clients_in_a_large_federation_as_in_a_small_one(
         schedule = replace(SCHEDULE, participation=1.0)
         world.asked.clear()
         result = forget(
-            world, state_of(world.model), ErasureRequest.of_samples(0, ids), schedule,
+            world, state_of(world.model), ErasureRequest.of_samples(0, ids), schedule, "overwrite",
             recovery_clients=5, recovery_min_samples=14, recovery_share=0.01,
         )  # fmt: skip
         rounds = [len(asked) for kind, asked in world.asked if kind == "Train"]

@@ -85,7 +85,7 @@ def test_redrawn_lies_between_the_old_and_the_fresh():
 def test_the_method_trains_on_without_the_feature_alone():
     world, before, _ = trained()
     requests = [column(k) for k in range(4)]
-    result = forget(world, before, requests, SCHEDULE)
+    result = forget(world, before, requests, SCHEDULE, "overwrite")
     kinds = [type(task) for task, _, _ in world.log]
     assert kinds == [ReadFeatures] * 4 + [Train] * 4 * 3, "three rounds: a fifth of five is less than the fewest"
     assert all(task.exclude == tuple(requests) for task, _, _ in world.log if isinstance(task, Train))
@@ -95,7 +95,7 @@ def test_the_method_trains_on_without_the_feature_alone():
 def test_what_a_linear_first_layer_reads_of_the_column_is_a_fresh_draw():
     """Nobody has the column any more, so training never moves its weights away from the draw."""
     world, before, _ = trained()
-    state = forget(world, before, [column(k) for k in range(4)], SCHEDULE).state
+    state = forget(world, before, [column(k) for k in range(4)], SCHEDULE, "overwrite").state
     assert not torch.allclose(state["0.weight"][:, 2], before["0.weight"][:, 2], atol=0.05)
     start = next(s for task, s, _ in world.log if isinstance(task, Train))["0.weight"][:, 2]
     assert torch.allclose(state["0.weight"][:, 2], start)
@@ -106,7 +106,7 @@ def test_behind_a_linear_first_layer_nothing_else_is_redrawn(asking: list[int]):
     """All that was learnt of the column came through its weights; how much of them goes is in closed form again, since
     J_j(x0) = 0 there: the askers' part of n_k E ||J_j(x)||^2."""
     world, before, _ = trained()
-    forget(world, before, [column(k) for k in asking], SCHEDULE)
+    forget(world, before, [column(k) for k in asking], SCHEDULE, "overwrite")
     start = next(state for task, state, _ in world.log if isinstance(task, Train))
     fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "fedaf", "fresh")))
     task = ReadFeatures(seed=SCHEDULE.seed, threads=1, requests=tuple(column(k) for k in asking), samples=1000)
@@ -121,7 +121,7 @@ def test_behind_a_linear_first_layer_nothing_else_is_redrawn(asking: list[int]):
 def test_two_clients_withdraw_two_columns():
     """Each column by its own asker's part."""
     world, before, _ = trained()
-    forget(world, before, [ErasureRequest.of_feature(0, 2), ErasureRequest.of_feature(1, 4)], SCHEDULE)
+    forget(world, before, [ErasureRequest.of_feature(0, 2), ErasureRequest.of_feature(1, 4)], SCHEDULE, "overwrite")
     start = next(state for task, state, _ in world.log if isinstance(task, Train))
     moved = (start["0.weight"] - before["0.weight"]).abs().sum(dim=0) > 0
     assert moved.tolist() == [False, False, True, False, True, False]
@@ -189,7 +189,7 @@ def test_the_columns_of_a_linear_first_layer_are_found():
 def test_a_class_and_a_feature_of_one_client_go_together():
     world, before, _ = trained()
     requests = [ErasureRequest.of_class(0, 1), column(0)]
-    result = forget(world, before, requests, SCHEDULE)
+    result = forget(world, before, requests, SCHEDULE, "overwrite")
     names = [type(task).__name__ for task, _, _ in world.log]
     assert names.index("Forget") < names.index("ReadFeatures")
     assert result.requests == tuple(requests)

@@ -25,13 +25,9 @@ from fedforget.methods.fedaf.settings import (
     BY_SIZE,
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
-    EFFORTS,
     LARGE_NETWORK,
-    LASTING,
     OVERWRITE,
     PAPER,
-    QUICK,
-    THOROUGH,
     OverwriteSettings,
     PaperSettings,
 )
@@ -94,7 +90,7 @@ def make(kind: str = "mlp") -> tuple[Asked, State]:
 
 
 def serve(federation: LocalFederation, before: State, request: ErasureRequest = CLASS, **overrides: Any) -> Forgetting:
-    return forget(federation, before, request, SCHEDULE, "fedaf", "recommended", **overrides)
+    return forget(federation, before, request, SCHEDULE, "overwrite", **overrides)
 
 
 def close(a: State, b: Mapping[str, Tensor], tolerance: float = 1e-6) -> bool:
@@ -159,12 +155,12 @@ def test_requests_of_two_clients_are_served_one_after_the_other():
     """The second starts from what the first left."""
     federation, before = make()
     second = ErasureRequest.of_class(2, 0)
-    both = forget(federation, before, [second, CLASS], SCHEDULE, "fedaf", **DIRECT)
+    both = forget(federation, before, [second, CLASS], SCHEDULE, "overwrite", **DIRECT)
     assert [r.client for r in federation.replies(Forget)] == [0, 2]
     steps = [len(r.curves["samples"]) for r in federation.replies(Forget)]
     assert len(both.curves["samples"]) == sum(steps)
     first = serve(make()[0], before, **DIRECT).state
-    then = forget(make()[0], first, second, SCHEDULE, "fedaf", served=[CLASS], **DIRECT).state
+    then = forget(make()[0], first, second, SCHEDULE, "overwrite", served=[CLASS], **DIRECT).state
     assert digest(both.state) == digest(then)
 
 
@@ -226,7 +222,7 @@ def test_a_whole_client_takes_everybody_elses_sketch():
 def test_classes_that_are_all_a_client_has_are_as_a_whole_client():
     federation, before = make()
     requests = [ErasureRequest.of_class(0, label) for label in range(CLASSES)]
-    forget(federation, before, requests, SCHEDULE, "fedaf", **DIRECT)
+    forget(federation, before, requests, SCHEDULE, "overwrite", **DIRECT)
     assert {r.client: r.numbers["count"] for r in federation.replies(BuildSketch)} == {0: 0, 1: SIZES[1], 2: SIZES[2]}
 
 
@@ -395,7 +391,7 @@ def test_reminded_memories_come_from_a_teacher_that_travels():
 def test_served_data_is_in_no_sketch():
     federation, before = make()
     earlier = ErasureRequest.of_class(0, 2)
-    forget(federation, before, CLASS, SCHEDULE, "fedaf", served=[earlier], **DIRECT)
+    forget(federation, before, CLASS, SCHEDULE, "overwrite", served=[earlier], **DIRECT)
     (reply,) = federation.replies(Forget)
     left = federation.check([CLASS, earlier])[0].retained
     assert reply.gradient_evaluations == left + sum(reply.curves["samples"])
@@ -445,18 +441,9 @@ def test_a_step_that_is_too_long_keeps_the_old_model_and_names_the_remedy():
 # Settings.
 
 
-def test_every_effort_says_what_was_measured_of_a_backdoor_and_of_honest_data():
-    assert all("backdoor" in buys and "honest data" in buys for _, buys in EFFORTS.values())
-
-
 def test_the_presets_are_what_is_documented():
-    assert METHODS["fedaf"].presets == {
-        "recommended": OVERWRITE,
-        "quick": QUICK,
-        "lasting": LASTING,
-        "thorough": THOROUGH,
-        "paper": PAPER,
-    }
+    assert METHODS["overwrite"].presets == {"default": OVERWRITE}
+    assert METHODS["fedaf"].presets == {"paper": PAPER}
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
     assert replace(CONVENTIONAL, aggregation="replace") == CONVENTIONAL_REPLACING
     assert OverwriteSettings() == OVERWRITE
@@ -468,12 +455,12 @@ def test_the_presets_are_what_is_documented():
     }  # fmt: skip
     assert {name: getattr(PAPER, name) for name in paper} == paper
     assert replace(PAPER, preserver="none", ascent="none") == CONVENTIONAL
-    recommended = {
+    ours = {
         "penalty": "proximal", "normalise": True, "sketch_labels": "sampled", "sketch_data": "retained",
         "freeze_normalisation": True, "recovery_rounds": 1,
     }  # fmt: skip
     opened = OVERWRITE.opened()
-    assert {name: getattr(opened, name) for name in recommended} == recommended
+    assert {name: getattr(opened, name) for name in ours} == ours
     assert opened.aggregation in ("replace", "scaled")
     assert all(share <= 0.1 for share in BY_SIZE["recovery_share", "auto"])
 
@@ -482,26 +469,27 @@ def test_our_own_way_has_21_settings_at_most_and_the_papers_readings_are_apart()
     own, opened = ({item.name for item in fields(cls)} for cls in (OverwriteSettings, PaperSettings))
     assert len(own) <= 21
     assert own < opened
-    assert {type(preset) for preset in METHODS["fedaf"].presets.values()} == {OverwriteSettings, PaperSettings}
-    assert {type(preset) for preset in METHODS["fedaf-c"].presets.values()} == {PaperSettings}
+    kinds = {
+        method: {type(preset) for preset in METHODS[method].presets.values()}
+        for method in ("overwrite", "fedaf", "fedaf-c")
+    }
+    assert kinds == {"overwrite": {OverwriteSettings}, "fedaf": {PaperSettings}, "fedaf-c": {PaperSettings}}
 
 
 def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settles():
-    assert type(method_settings("fedaf", "quick", strength=2.0)[1]) is OverwriteSettings
-    _, taken_apart = method_settings("fedaf", "quick", memory="random")
-    assert taken_apart == replace(QUICK.opened(), memory="random")
+    assert type(method_settings("overwrite", strength=2.0)[1]) is OverwriteSettings
+    _, taken_apart = method_settings("overwrite", memory="random")
+    assert taken_apart == replace(OVERWRITE.opened(), memory="random")
     with pytest.raises(
-        InputError, match=r"^Method 'fedaf' has no setting 'speed'; it has amnesia_steps, [^;]*, rebuilding\.$"
+        InputError, match=r"^Method 'overwrite' has no setting 'speed'; it has amnesia_steps, [^;]*, enough\.$"
     ):
-        method_settings("fedaf", "quick", speed=3)
+        method_settings("overwrite", speed=3)
 
 
 def test_auto_becomes_a_number_by_the_size_of_the_network():
     small, large = OVERWRITE.for_network(LARGE_NETWORK - 1), OVERWRITE.for_network(LARGE_NETWORK)
-    quick = [QUICK.for_network(size) for size in (LARGE_NETWORK - 1, LARGE_NETWORK)]
     for (name, word), expected in BY_SIZE.items():
-        preset, (of_small, of_large) = (QUICK, quick) if word == "short" else (OVERWRITE, (small, large))
-        assert (getattr(preset, name), getattr(of_small, name), getattr(of_large, name)) == (word, *expected)
+        assert (getattr(OVERWRITE, name), getattr(small, name), getattr(large, name)) == (word, *expected)
     named = replace(OVERWRITE, sketch_rows=3, recovery_share=0.5).for_network(LARGE_NETWORK)
     assert (named.sketch_rows, named.recovery_share, named.recovery_lr) == (3, 0.5, large.recovery_lr)
     assert PAPER.for_network(10**9).sketch_rows == 50
@@ -612,9 +600,9 @@ def test_settings_that_would_do_nothing_or_too_much_are_refused():
 )
 def test_a_setting_of_the_wrong_type_is_refused_by_name(name: str, value: object, expected: str):
     with pytest.raises(InputError) as refusal:
-        method_settings("fedaf", "recommended", **{name: value})
+        method_settings("overwrite", None, **{name: value})
     sentence = str(refusal.value)
-    assert sentence.startswith(f"Setting '{name}' of 'fedaf' is ")
+    assert sentence.startswith(f"Setting '{name}' of 'overwrite' is ")
     assert sentence.endswith(f", but it must be {expected}.")
 
 
@@ -622,7 +610,7 @@ def test_a_setting_of_the_wrong_type_is_refused_by_name(name: str, value: object
     ("name", "value"), [("lr", 1), ("sigma", 0.5), ("sigma", "auto"), ("sketch_samples", None), ("normalise", False)]
 )
 def test_a_setting_of_the_right_type_is_taken(name: str, value: object):
-    assert getattr(method_settings("fedaf", "recommended", **{name: value})[1], name) == value
+    assert getattr(method_settings("overwrite", None, **{name: value})[1], name) == value
 
 
 def test_retrain_has_one_setting():

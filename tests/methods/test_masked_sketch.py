@@ -62,7 +62,7 @@ def make(sizes: tuple[int, ...] = SIZES, kind: type[Asked] = Asked) -> tuple[Ask
 
 
 def serve(world: LocalFederation, before: State, request: ErasureRequest = CLASS, **more: Any) -> Forgetting:
-    return forget(world, before, request, SCHEDULE, "fedaf", **{**MASKED, **more})
+    return forget(world, before, request, SCHEDULE, "overwrite", **{**MASKED, **more})
 
 
 def seed_of(client: int, *requests: ErasureRequest, seed: int = SCHEDULE.seed) -> int:
@@ -165,7 +165,7 @@ def test_two_sums_at_one_model_do_not_differ_by_what_was_withdrawn_between_them(
     for served in ((), (CLASS,)):
         world.log.clear()
         request = ErasureRequest.of_class(1, 2) if served else CLASS
-        forget(world, before, request, SCHEDULE, "fedaf", served=served, **MASKED)
+        forget(world, before, request, SCHEDULE, "overwrite", served=served, **MASKED)
         sums.append(merged(world))
     client = world.client(1)
     world.model.load_state_dict(before)
@@ -293,7 +293,7 @@ def test_a_whole_client_of_four_gets_the_sum_of_the_others():
 def test_a_client_with_nothing_left_is_passed_over():
     world, before = make()
     requests = [ErasureRequest.of_class(0, label) for label in range(CLASSES)]
-    forget(world, before, requests, SCHEDULE, "fedaf", **MASKED)
+    forget(world, before, requests, SCHEDULE, "overwrite", **MASKED)
     assert [reply.numbers["count"] for reply in world.replies(OfferKey)] == [0, *SIZES[1:]]
     assert [reply.client for reply in world.replies(BuildMaskedSketch)] == [1, 2, 3]
 
@@ -302,7 +302,7 @@ def test_too_few_that_have_anything_left():
     world, before = make(SIZES[:3])
     requests = [ErasureRequest.of_class(0, label) for label in range(CLASSES)]
     with pytest.raises(InputError, match="there are 2"):
-        forget(world, before, requests, SCHEDULE, "fedaf", **MASKED)
+        forget(world, before, requests, SCHEDULE, "overwrite", **MASKED)
     assert world.log == [], "before anything is asked, so that nothing is withdrawn either"
 
 

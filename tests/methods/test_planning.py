@@ -89,7 +89,7 @@ def test_a_request_with_little_memory_moves_the_last_layers_and_says_so(monkeypa
     start, schedule = state_of(model), Schedule(rounds=1, threads=1)
     head = sum(t.numel() for name, t in model.named_parameters() if name.startswith("5"))
     monkeypatch.setattr(planning, "available_bytes", lambda device: 2 * FEWEST_ROWS * head * 2)
-    result = forget(federation, start, ErasureRequest.of_class(0, 3), schedule, recovery_rounds=0)
+    result = forget(federation, start, ErasureRequest.of_class(0, 3), schedule, "overwrite", recovery_rounds=0)
     assert any("only they move" in note for note in result.notes)
     changed = {name for name, tensor in result.state.items() if not torch.equal(tensor, start[name])}
     assert changed == {"5.weight", "5.bias"}

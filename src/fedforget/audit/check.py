@@ -178,6 +178,10 @@ def check(
     unclear = [item for item in measured if item.says == "unclear" and item.name.removesuffix(LATER) in needed]
     if sees and (accused or unclear):
         return told("not forgotten", _sentence((accused or unclear)[0]))
+    asked = [name + when for name in sees for when in ("", *([] if later is None else [LATER]))]
+    missing = [name for name in asked if name not in {item.name for item in measured}]
+    if missing:
+        return told("not forgotten", f"{missing[0].capitalize()} could not be measured on the model that forgot.")
     if lost is not None and lost.value - lost.error > limit:
         return told("harmful", f"The other clients' unseen data is known {100 * lost.value:.1f} points worse.")
     if comes_back and class_lost(untouched, model):

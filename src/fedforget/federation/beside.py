@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fedforget.data.samples import Samples
+from fedforget.errors import ClientError
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.rounds import Schedule
@@ -204,31 +205,41 @@ def look(
     if len(others) > MOST_CLIENTS:
         order = torch.randperm(len(others), generator=derive_generator(schedule.seed, "beside", "others"))
         others = [others[place] for place in order[:MOST_CLIENTS].tolist()]
-    sums: dict[str, float] = {}
-    areas: list[tuple[float, float, float]] = []
+    asked, areas = _Sums(), []
     replies = list(federation.ask(task, state, askers))
     for reply in replies:
-        for name, count in reply.numbers.items():
-            sums[name] = sums.get(name, 0.0) + count
+        asked.add(reply)
         if "area" in reply.numbers:
             areas.append((reply.numbers["target/count"], reply.numbers["area"], reply.numbers["area/error"]))
-    classes = range(federation.classes)
+    elsewhere = _Sums()
     most = -(-ELSEWHERE // max(1, len(others)))
     there = CountElsewhere(seed=schedule.seed, threads=schedule.threads, most=most, half=task.half)
     for reply in federation.ask(there, state, others) if others else ():
-        for name, count in reply.numbers.items():
-            sums[name] = sums.get(name, 0.0) + count
+        elsewhere.add(reply)
+    classes = range(federation.classes)
     return Sight(
-        target=_share(sums, "target/hits", "target/count"),
-        kind=_share(sums, "kind/hits", "kind/count"),
-        labels=tuple(int(sums.get(f"label/{label}", 0)) for label in classes),
-        elsewhere=tuple(_share(sums, f"hits/{label}", f"count/{label}") for label in classes),
+        target=asked.share("target/hits", "target/count"),
+        kind=asked.share("kind/hits", "kind/count"),
+        labels=tuple(int(asked.get(f"label/{label}", 0)) for label in classes),
+        elsewhere=tuple(elsewhere.share(f"hits/{label}", f"count/{label}") for label in classes),
         area=_weighted(areas) if areas and len(areas) == len(replies) else None,
     )
 
 
-def _share(sums: Mapping[str, float], hits: str, count: str) -> Share:
-    return Share(int(sums.get(hits, 0)), int(sums.get(count, 0)))
+class _Sums(dict[str, float]):
+    """The sums of several clients' counts. Those that ask and the others are added up apart: what is known elsewhere is
+    for nobody to say who asks."""
+
+    def add(self, reply: Reply) -> None:
+        numbers = reply.numbers
+        for name, count in numbers.items():
+            hits = numbers.get(name.replace("count", "hits"), 0.0) if "count" in name else 0.0
+            if not 0 <= hits <= count:
+                raise ClientError(reply.client, "sent counts of samples that cannot be.")
+            self[name] = self.get(name, 0.0) + count
+
+    def share(self, hits: str, count: str) -> Share:
+        return Share(int(self.get(hits, 0)), int(self.get(count, 0)))
 
 
 def _weighted(areas: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

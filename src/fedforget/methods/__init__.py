@@ -252,7 +252,9 @@ def check_history(method: str, history: History | None) -> None:
 def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest]) -> None:
     """Refuse a method, or settings of it, that cannot serve what these requests ask for, whoever holds the data."""
     if method == LADDER:
-        return
+        if settings.rungs != ("rebuild",):
+            return
+        method, settings = "rebuild", METHODS["rebuild"].presets["default"]
     feature, why = next((r for r in requests if r.kind == "feature"), None), METHODS[method].no_feature
     if feature is not None and why:
         can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
@@ -260,6 +262,26 @@ def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest
     check = METHODS[method].check
     if check is not None:
         check(settings, requests)
+
+
+def check_before(
+    federation: Federation,
+    state: Mapping[str, Tensor],
+    requests: Sequence[ErasureRequest],
+    method: str,
+    settings: Any,
+    served: Sequence[ErasureRequest],
+) -> None:
+    """Refuse, before any work, what cannot be served: by anybody, by this method, after all that was served, or because
+    the model is damaged."""
+    federation.check(requests)
+    if served:
+        federation.check((*served, *requests))
+        check_targets(federation, requests, served)
+    check_servable(method, settings, requests)
+    broken = first_non_finite(state)
+    if broken is not None:
+        raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
 
 
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
@@ -292,14 +314,7 @@ def forget(
     `state` itself is never changed."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
-    federation.check(asked)
-    if served:
-        federation.check((*served, *asked))
-        check_targets(federation, asked, served)
-    check_servable(method, settings, asked)
-    broken = first_non_finite(state)
-    if broken is not None:
-        raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
+    check_before(federation, state, asked, method, settings, served)
     check_history(method, history)
     meter = Meter(federation, withdrawals(asked, schedule))
     extra: dict[str, Any] = {}

@@ -87,7 +87,9 @@ def rebuild(
     schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
 ) -> tuple[State, dict[str, list[float]]]:
-    """(the model without the target, what was seen of the memory and the accuracy on the way)."""
+    """(the model without the target, what was seen on the way: before, between the breaks, and after each training).
+
+    `stays` is the part of the weights that the break before it left."""
     exclude = (*served, *requests)
 
     def steered(model: State) -> Sight:
@@ -116,11 +118,11 @@ def rebuild(
         seen.append(steered(current))
         if not needs_more([sight.accuracy for sight in seen[2:]], before.accuracy, settings):
             break
-    curves = {
-        "memory": [sight.gap for sight in seen if sight.gap is not None],
-        "accuracy": [sight.accuracy.value for sight in seen if sight.accuracy.count],
-        "left": [first, second],
-    }
+    curves = {"stays": [1.0, first, second, *[1.0] * (len(seen) - 3)]}
+    if before.gap is not None:
+        curves["memory"] = [sight.gap for sight in seen if sight.gap is not None]
+    if before.accuracy.count:
+        curves["accuracy"] = [sight.accuracy.value for sight in seen]
     return current, curves
 
 

@@ -24,7 +24,7 @@ from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round, train_part
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import CountSamples
-from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, method_settings, withdrawals
+from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, copy_state
@@ -85,8 +85,9 @@ class Climb(Forgetting):
 
     @property
     def word(self) -> str:
-        """How the climb ended."""
-        return self.rungs[-1].word
+        """What is said of the model: that of the highest rung that was kept; of the last one, where none was."""
+        kept = [rung.word for rung in self.rungs if rung.word not in NOT_KEPT]
+        return kept[-1] if kept else self.rungs[-1].word
 
 
 class KeptRungs(Protocol):
@@ -142,8 +143,9 @@ def climb(
 
     `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
-    federation.check(asked)
-    climber = _Climber(federation, state, asked, tuple(served), schedule, settings or LadderSettings(), kept, say)
+    settings = settings or LadderSettings()
+    check_before(federation, state, asked, LADDER, settings, served)
+    climber = _Climber(federation, state, asked, tuple(served), schedule, settings, kept, say)
     return climber.climb(checkpoints)
 
 
@@ -203,7 +205,7 @@ class _Climber:
             self._retrain = self._evaluations()
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
-                if self._reference.seconds < self._settings.exact_below:
+                if "retrain" in rungs and self._reference.seconds < self._settings.exact_below:
                     return ["retrain"]
                 if self._sees & SAMPLES_REMEMBERED and len(rungs) > 1:
                     return [name for name in rungs if name != "overwrite"]
@@ -257,30 +259,36 @@ class _Climber:
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
         """One rung, and what the check says of it."""
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
+        spent = Cost()
         try:
             made = forget_with(
                 self._federation, self._before, self._requests, self._schedule, name,
                 served=self._served, checkpoints=checkpoints, **overrides,
             )  # fmt: skip
+            spent = made.cost
+            checked = self._reference is not None and name != "retrain"
+            found = self._check(name, made.state) if checked else None
         except DivergedError as error:
-            return _Tried(Rung(name, self._forecast(name), Cost(), "diverged", str(error)), None)
-        rung = Rung(name, self._forecast(name), made.cost, *self._unchecked(name, made), None, made.notes)
-        if self._reference is not None and name != "retrain":
-            found = self._check(name, made.state)
+            return _Tried(Rung(name, self._forecast(name), spent, "diverged", str(error)), None)
+        rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes)
+        if found is not None:
             rung = replace(rung, word=found.word, reason=found.reason, check=found)
             if found.word == "harmful" and not found.sees:
                 rung = replace(rung, word="not enough evidence", reason=f"{found.reason} {STAYS}")
         if self._kept is not None:
-            self._kept.save(name, made.state, {"rung": rung.to_json(), "cost": self._meter.so_far().to_json()})
+            note = {"rung": rung.to_json(), "curves": made.curves, "cost": self._meter.so_far().to_json()}
+            self._kept.save(name, made.state, note)
         return _Tried(rung, self._before if STAYS in rung.reason else made.state, made.curves)
 
     def _kept_rung(self, name: str) -> _Tried | None:
         known = None if self._kept is None else self._kept.load(name)
         if known is None:
             return None
-        rung = Rung.from_json(known[0]["rung"])
-        self._meter.cost = Cost.from_json(known[0]["cost"])
-        return _Tried(rung, self._before if STAYS in rung.reason else copy_state(known[1], self._federation.device))
+        note, state = known
+        rung = Rung.from_json(note["rung"])
+        self._meter.cost = Cost.from_json(note["cost"])
+        made = self._before if STAYS in rung.reason else copy_state(state, self._federation.device)
+        return _Tried(rung, made, note["curves"])
 
     def _check(self, name: str, state: State) -> Check:
         """The check, now and one further round on; that round proves nothing where nothing is seen."""
@@ -339,11 +347,11 @@ class _Climber:
         """The highest rung's model that does no harm; the one before, where none is left."""
         if all(one.state is None for one in tried):
             raise DivergedError("The ladder", "no rung stayed within the finite numbers; the old model is in place.")
-        used = next((one for one in reversed(tried) if one.state is not None and one.rung.word != "harmful"), None)
+        used = next((one for one in reversed(tried) if one.rung.word not in NOT_KEPT), None)
         last, checking = tried[-1].rung, self._meter.cost
         notes = [note for one in tried for note in one.rung.notes]
-        if last.word == "not enough evidence":
-            notes.append(f"{last.reason} {self._offer()}")
+        if last.word not in ("forgotten", "exact"):
+            notes.append(f"{last.reason}{'' if used else ' ' + STAYS}{self._offer() if last.name != 'retrain' else ''}")
         return Climb(
             state=self._before if used is None or used.state is None else used.state,
             method=LADDER, preset="default", requests=self._requests,
@@ -355,8 +363,8 @@ class _Climber:
 
     def _offer(self) -> str:
         if self._reference is None:
-            return "Retrain is sure: --effort retrain."
-        return f"Retrain is sure, and takes about {self._reference.seconds:.1f} s here: --effort retrain."
+            return " Retrain is sure: --effort retrain."
+        return f" Retrain is sure, and takes about {self._reference.seconds:.1f} s here: --effort retrain."
 
 
 SCOUT_NUMBER = 1_000_000
@@ -364,6 +372,7 @@ SCOUT_NUMBER = 1_000_000
 SAMPLES_REMEMBERED = frozenset({"gap", "membership"})
 """Measures by which single samples are remembered. Overwriting does not reach such a memory: wherever it was tried, a
 further round brought it back (docs/decisions/ladder.md). So the climb begins above it."""
+NOT_KEPT = ("harmful", "diverged")
 LOOKS = len(RUNGS) - 1
 """How often the check may let a rung pass."""
 OVERWRITES = 3000.0

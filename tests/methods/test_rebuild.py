@@ -1,0 +1,241 @@
+"""Rebuild: the two breaks against their equations, the trainings between and after them, and what steers it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from small_worlds import SCHEDULE, Tapped, federation, network, trained
+from torch import nn
+
+from fedforget.errors import InputError
+from fedforget.federation.beside import CountBeside, CountElsewhere, Share, difference_error
+from fedforget.federation.cost import Meter
+from fedforget.federation.rounds import FEWEST_ROUNDS, train_part
+from fedforget.federation.tasks import Train
+from fedforget.methods import forget
+from fedforget.methods.rebuild import (
+    MIN_SAMPLES,
+    RebuildSettings,
+    broken,
+    kernel_to_turn,
+    needs_more,
+    rebuild,
+    second_break,
+)
+from fedforget.models import build_model, fresh_copy
+from fedforget.params import State, digest, state_of
+from fedforget.requests import ErasureRequest
+from fedforget.seeds import derive_seed
+
+REQUEST = ErasureRequest.of_class(0, 1)
+SETTINGS = RebuildSettings()
+
+
+def rebuilt(world: Tapped, before: State, **settings: Any) -> tuple[State, dict[str, list[float]]]:
+    world.log.clear()
+    return rebuild(Meter(world), before, (REQUEST,), RebuildSettings(**settings), SCHEDULE)
+
+
+def rounds_of(world: Tapped) -> list[tuple[Train, State]]:
+    """Each round's task, and the model that it began from."""
+    found: dict[tuple[str, int], tuple[Train, State]] = {}
+    for task, state, _ in world.log:
+        if isinstance(task, Train):
+            found.setdefault((task.purpose, task.round), (task, state))
+    return list(found.values())
+
+
+# Breaking.
+
+
+def slow_break(world: Tapped, state: Mapping[str, torch.Tensor], c: float, turned: str | None, number: int) -> State:
+    """Weight by weight."""
+    fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "rebuild", number)))
+    weights = {name for name, _ in world.model.named_parameters()}
+    made = {}
+    for name, tensor in state.items():
+        values = [
+            -old if name == turned else c * old + (1 - c) * new if name in weights else old
+            for old, new in zip(tensor.flatten().tolist(), fresh[name].flatten().tolist(), strict=True)
+        ]
+        made[name] = torch.tensor(values, dtype=tensor.dtype).view_as(tensor)
+    return made
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+def test_the_breaks_are_those_of_the_equations_and_leave_buffers(normalised: bool):
+    world, before, _ = trained(normalised)
+    _, curves = rebuilt(world, before, times=1)
+    between, after = (
+        next(state for task, state in rounds_of(world) if (task.purpose, task.round) == (purpose, 0))
+        for purpose in ("between", "rebuilding 0")
+    )
+    first, second = curves["left"]
+    assert first == (0.75 if normalised else 0.4)
+    for name, tensor in slow_break(world, before, first, "0.weight" if normalised else None, 0).items():
+        assert torch.allclose(between[name].to(tensor), tensor, atol=1e-6), name
+    halfway = train_part(
+        world, between, SCHEDULE, SETTINGS.between, (REQUEST,), "between", min_samples=MIN_SAMPLES, last_rate=1.0
+    )
+    for name, tensor in slow_break(world, halfway, second, None, 1).items():
+        assert torch.allclose(after[name].to(tensor), tensor, atol=1e-5), name
+    assert digest(broken(world.model, before, 0.5, None, 0, 0)) != digest(broken(world.model, before, 0.5, None, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel"),
+    [("cnn", None), ("mlp", None), ("resnet10", "stem.0.weight"), ("resnet10-gn", "stem.0.weight")],
+)
+def test_the_kernel_is_turned_only_where_a_normalisation_follows_it(name: str, kernel: str | None):
+    assert kernel_to_turn(build_model(name, (1, 8, 8), 10, 0)) == kernel
+
+
+def test_which_layer_follows_the_first_kernel():
+    linear, norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+    assert kernel_to_turn(nn.Sequential(linear, nn.ReLU(), norm)) == "0.weight"
+    assert kernel_to_turn(nn.Sequential(norm, linear, nn.ReLU(), nn.Linear(4, 4), norm)) is None
+    assert kernel_to_turn(nn.Sequential(linear, nn.ReLU(), nn.Linear(4, 4), norm)) is None
+    assert kernel_to_turn(linear) is None
+    assert kernel_to_turn(nn.Sequential(norm)) is None, "no kernel at all"
+    assert kernel_to_turn(nn.Sequential(linear, nn.LocalResponseNorm(2))) == "0.weight", "one without weights"
+
+
+def test_a_turned_kernel_and_its_normalisation_say_the_negative():
+    """A closed form: with the kernel turned, the normalised values have the opposite sign, and what is known stays."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5, bias=False), nn.BatchNorm1d(5, affine=False))
+    x = torch.randn(20, 6)
+    straight = model(x)
+    with torch.no_grad():
+        model[0].weight.neg_()  # type: ignore[operator,union-attr]
+    assert torch.allclose(model(x), -straight, atol=1e-6)
+
+
+@pytest.mark.parametrize("first", [0.4, 0.75])
+def test_the_second_break_leaves_what_is_asked_for_of_a_memory_that_falls_as_a_power(first: float):
+    """m(c) = m0 c^k: after both breaks left * m0 is left, wherever neither end of the range is met."""
+    met = 0
+    for k in (0.5, 1, 2, 3, 5, 8):
+        for m0 in (0.05, 0.6):
+            c = second_break(first, m0, m0 * first**k, SETTINGS)
+            assert SETTINGS.hardest <= c <= first
+            if SETTINGS.hardest < c < first:
+                assert m0 * (first * c) ** k == pytest.approx(SETTINGS.left * m0)
+                met += 1
+            elif c == first:
+                assert (first * first) ** k <= SETTINGS.left * (1 + 1e-9), "it is enough"
+            else:
+                assert (first * SETTINGS.hardest) ** k >= SETTINGS.left * (1 - 1e-9), "it would not be enough"
+    assert met > 0
+
+
+def test_the_second_break_where_nothing_can_be_measured():
+    for before, halfway in [(None, 0.1), (0.1, None), (0.0, 0.1), (-0.1, 0.1), (0.5, 0.01), (0.5, -0.2)]:
+        assert second_break(0.4, before, halfway, SETTINGS) == 0.4, "as the first"
+    for halfway in (0.5, 0.7):
+        assert second_break(0.4, 0.5, halfway, SETTINGS) == SETTINGS.hardest, "nothing went"
+    harder = [second_break(0.75, 0.6, m, SETTINGS) for m in (0.05, 0.1, 0.2, 0.4, 0.59)]
+    assert harder == sorted(harder, reverse=True), "the more is left, the harder"
+
+
+# Training.
+
+
+def test_the_trainings_are_parts_of_the_one_before_without_the_target():
+    world = federation((400, 300, 350, 250))
+    before = state_of(world.model)
+    schedule = replace(SCHEDULE, rounds=20)
+    rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=1), schedule)
+    retained = {k: len(world.client(k).positions([REQUEST])[1]) for k in world.clients}
+    for purpose, part, last in [("between", 0.03, 1.0), ("rebuilding 0", 0.10, 0.01)]:
+        replies = [(task, r) for task, _, r in world.log if isinstance(task, Train) and task.purpose == purpose]
+        tasks = list({task.round: task for task, _ in replies}.values())
+        assert all(task.exclude == (REQUEST,) for task in tasks)
+        rounds = max(FEWEST_ROUNDS, math.ceil(part * 20))
+        assert len(tasks) == rounds
+        for client, count in retained.items():
+            each = max(math.ceil(part * 20 / rounds * count), min(MIN_SAMPLES, count))
+            assert [r.numbers["samples"] for _, r in replies if r.client == client] == [each] * rounds
+        rates = [task.lr / schedule.lr for task in tasks]
+        assert rates[0] == 1.0
+        assert rates[-1] == pytest.approx(last)
+        steps = [a - b for a, b in pairwise(rates)]
+        assert steps == pytest.approx([steps[0]] * len(steps)), "in a straight line"
+
+
+def slow_needs_more(accuracies: list[Share], before: Share) -> bool:
+    back = before.hits / before.count - 0.01 - math.sqrt(0.2 / before.count)
+    shares = [share.hits / share.count for share in accuracies]
+    return shares[-1] < back and (len(shares) == 1 or shares[-1] > shares[-2] + 0.005)
+
+
+def test_it_trains_again_while_the_accuracy_is_not_back_and_still_rises():
+    before = Share(900, 1000)
+    for latest in range(700, 1000, 3):
+        assert needs_more([Share(latest, 1000)], before, SETTINGS) == slow_needs_more([Share(latest, 1000)], before)
+        for last in (latest - 20, latest - 5, latest, latest + 5):
+            seen = [Share(last, 1000), Share(latest, 1000)]
+            assert needs_more(seen, before, SETTINGS) == slow_needs_more(seen, before)
+    assert difference_error(1000) == pytest.approx(0.01414, rel=1e-3)
+    assert not needs_more([Share()], Share(), SETTINGS), "nobody holds anything out"
+    assert not needs_more([Share(1, 10)], before, SETTINGS), "other samples than before"
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_last_training_is_repeated_so_often_at_most(times: int):
+    """Of a rate so low that it learns nothing the accuracy is never back, and never rises."""
+    world, before, _ = trained()
+    rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=times, rising=0.0), replace(SCHEDULE, lr=1e-9))
+    assert len({task.purpose for task, _ in rounds_of(world)} - {"between"}) <= times
+
+
+def test_it_is_steered_by_the_half_that_nobody_judges_by_and_looks_at_both_ends():
+    world, before, _ = trained()
+    _, curves = rebuilt(world, before)
+    looks = [task for task, _, _ in world.log if isinstance(task, CountBeside | CountElsewhere)]
+    assert {task.half for task in looks} == {"steer"}
+    assert {reply.client for task, _, reply in world.log if isinstance(task, CountBeside)} == {0}
+    assert {reply.client for task, _, reply in world.log if isinstance(task, CountElsewhere)} == {1, 2, 3}
+    repeats = len({task.purpose for task, _ in rounds_of(world)} - {"between"})
+    assert len(curves["accuracy"]) == 2 + repeats
+
+
+def test_the_same_seed_gives_the_same_bits_and_the_model_before_stays():
+    world, before, _ = trained(normalised=True)
+    given = digest(before)
+    results = [forget(world, before, REQUEST, SCHEDULE, "rebuild") for _ in range(2)]
+    assert digest(results[0].state) == digest(results[1].state) != given
+    assert digest(before) == given
+    other = forget(world, before, REQUEST, replace(SCHEDULE, seed=1), "rebuild")
+    assert digest(other.state) != digest(results[0].state)
+    assert results[0].cost.seconds.keys() >= {"looking", "rebuilding"}
+
+
+def test_a_federation_that_holds_nothing_out_is_rebuilt_unsteered():
+    world = federation()
+    for client in world.clients:
+        world.client(client).held_out = None
+    before = state_of(network())
+    state, curves = rebuilt(world, before)
+    assert curves == {"memory": [], "accuracy": [], "left": [0.4, 0.4]}
+    assert digest(state) != digest(before)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"plain": 1.0}, "Rebuild setting 'plain' is 1.0, but it must be below 1."),
+        ({"left": 0.0}, "Rebuild setting 'left' is 0.0, but it must be a finite number above 0."),
+        ({"times": 0}, "Rebuild setting 'times' is 0, but it must be a finite number above 0."),
+        ({"after": math.nan}, "Rebuild setting 'after' is nan, but it must be a finite number above 0."),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(change: dict[str, float], sentence: str):
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        RebuildSettings(**change)  # type: ignore[arg-type]
