@@ -162,12 +162,14 @@ def check(
     comes_back: bool = False,
 ) -> Check:
     """What the check says of `model`, which is `later` one further round on. `limit`: how much of the accuracy may go;
-    `comes_back`: whether it was overwritten only, so that a rise in the further round accuses it."""
+    `comes_back`: whether it was overwritten only, so that a rise in the further round accuses it, and what is kept of it
+    is `later`."""
     sees = seen_in(untouched, scout, looks)
     measured = judged(memory(model, scout), looks)
     if later is not None:
         measured += judged(memory(later, scout, model if comes_back else None), looks, LATER)
-    lost = loss_of_accuracy(untouched, model)
+    kept = later if comes_back and later is not None else model
+    lost = loss_of_accuracy(untouched, kept)
     accuracy = None if lost is None else -lost.value
 
     def told(word: CheckWord, reason: str) -> Check:
@@ -184,7 +186,7 @@ def check(
         return told("not forgotten", f"{missing[0].capitalize()} could not be measured on the model that forgot.")
     if lost is not None and lost.value - lost.error > limit:
         return told("harmful", f"The other clients' unseen data is known {100 * lost.value:.1f} points worse.")
-    if comes_back and class_lost(untouched, model):
+    if comes_back and class_lost(untouched, kept):
         return told("harmful", CLASS_LOST)
     if not sees:
         return told("not enough evidence", NOTHING_SEEN)

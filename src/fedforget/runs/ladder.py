@@ -220,9 +220,9 @@ class _Climber:
 
     def _scouted(self) -> _Reference:
         """Train the scout, and look at it and at the model before."""
+        untouched = self._look(self._before)
         seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
         scout = fresh_start(self._federation.model, self._schedule, RetrainSettings(SCOUT_NUMBER))
-        untouched = self._look(self._before)
         with self._meter.stage("scout"):
             scout = train_part(
                 self._meter, scout, self._schedule, self._scout_share(), self._exclude, "scout",
@@ -258,6 +258,9 @@ class _Climber:
 
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
         """One rung, and what the check says of it."""
+        if name == "overwrite" and self._looks_unseen():
+            rung = Rung(name, self._forecast(name), Cost(), "not enough evidence", f"{LOOKS_UNSEEN} {STAYS}")
+            return _Tried(rung, self._before)
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
         spent = Cost()
         try:
@@ -267,7 +270,7 @@ class _Climber:
             )  # fmt: skip
             spent = made.cost
             checked = self._reference is not None and name != "retrain"
-            found = self._check(name, made.state) if checked else None
+            found, state = self._check(name, made.state) if checked else (None, made.state)
         except DivergedError as error:
             return _Tried(Rung(name, self._forecast(name), spent, "diverged", str(error)), None)
         rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes)
@@ -277,8 +280,8 @@ class _Climber:
                 rung = replace(rung, word="not enough evidence", reason=f"{found.reason} {STAYS}")
         if self._kept is not None:
             note = {"rung": rung.to_json(), "curves": made.curves, "cost": self._meter.so_far().to_json()}
-            self._kept.save(name, made.state, note)
-        return _Tried(rung, self._before if STAYS in rung.reason else made.state, made.curves)
+            self._kept.save(name, state, note)
+        return _Tried(rung, self._before if STAYS in rung.reason else state, made.curves)
 
     def _kept_rung(self, name: str) -> _Tried | None:
         known = None if self._kept is None else self._kept.load(name)
@@ -290,19 +293,21 @@ class _Climber:
         made = self._before if STAYS in rung.reason else copy_state(state, self._federation.device)
         return _Tried(rung, made, note["curves"])
 
-    def _check(self, name: str, state: State) -> Check:
-        """The check, now and one further round on; that round proves nothing where nothing is seen."""
-        assert self._reference is not None
+    def _check(self, name: str, state: State) -> tuple[Check, State]:
+        """The check, now and one further round on, and the model that it speaks of.
+
+        The further round mends what overwriting spoiled, so of that rung its model is the one that is kept. Where
+        nothing is seen the round would prove nothing, and is not made."""
         with self._meter.measured():
             now = self._look(state)
             if not self._sees:
-                return self._compared(name, now, None)
+                return self._compared(name, now, None), state
             with self._meter.stage("check"):
                 ordinary = further_round(self._schedule, self._schedule.rounds, self._exclude)
                 share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
                 task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
                 further = run_round(self._meter, state, task)
-            return self._compared(name, now, self._look(further))
+            return self._compared(name, now, self._look(further)), further if name == "overwrite" else state
 
     def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
         assert self._reference is not None
@@ -325,6 +330,14 @@ class _Climber:
         """What tells the model before from one that never saw the target."""
         reference = self._reference
         return frozenset() if reference is None else frozenset(seen_in(reference.untouched, reference.scout, LOOKS))
+
+    def _looks_unseen(self) -> bool:
+        """Whether nothing is seen, and the target is known no better than unseen data of its kind: nothing is left to
+        overwrite."""
+        untouched = None if self._reference is None else self._reference.untouched
+        if untouched is None or untouched.gap is None or self._sees:
+            return False
+        return untouched.gap <= untouched.gap_error
 
     def _enough(self) -> float:
         """Where nothing is seen, overwriting stops at the share of unseen data of the target's kind that is known."""
@@ -379,6 +392,7 @@ OVERWRITES = 3000.0
 """About what overwriting evaluates beside the target: a sketch, a reminder, a recovery."""
 REBUILDS = 0.15
 """About what rebuilding takes of a training, where its last part is not repeated."""
+LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 STAYS = "So the model stays as it was."
 NEVER_SAW = "It was trained afresh without the target."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
