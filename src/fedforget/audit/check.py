@@ -162,8 +162,8 @@ def check(
     comes_back: bool = False,
 ) -> Check:
     """What the check says of `model`, which is `later` one further round on. `limit`: how much of the accuracy may go;
-    `comes_back`: whether it was overwritten only, so that a rise in the further round accuses it, and what is kept of it
-    is `later`."""
+    `comes_back`: whether it was overwritten only: a rise in the further round accuses it, and `later` is what is kept
+    of it."""
     sees = seen_in(untouched, scout, looks)
     measured = judged(memory(model, scout), looks)
     if later is not None:

@@ -45,7 +45,7 @@ these are the *caught* cells. Figures stand beside the mean of the three."""
 
 
 def specs(options: Options) -> list[CellSpec]:
-    """Digits: every class of two clients, honest and poisoned. Else one target of each kind, another class each time."""
+    """Digits: every class of two clients, honest and poisoned. Else a target of each kind, another class each time."""
     configuration = options.settings
     if not configuration.held_out or options.dataset not in TARGETS:
         raise InputError(
@@ -151,7 +151,8 @@ def ended(rows: Sequence[Row]) -> Table:
         rest = [row for row in whole if not caught(row)]
         top = [row["rungs"][-1]["name"] for row in whole]
         body.append([
-            str(target), str(len(own)), f"{sum(map(good, told))} of {len(told)}", f"{sum(map(good, rest))} of {len(rest)}",
+            str(target), str(len(own)),
+            f"{sum(map(good, told))} of {len(told)}", f"{sum(map(good, rest))} of {len(rest)}",
             *(str(top.count(name)) for name in ("overwrite", "rebuild", "retrain")),
             Entry.of([100 * row["share"] for row in whole], digits=1),
             Entry.of([100 * row["checking"] for row in whole], digits=1),
