@@ -37,8 +37,11 @@ def world() -> LocalFederation:
     """Digits at three clients; the threes of client 0 carry a trigger and are called eights."""
     data = load_dataset("digits")
     backdoor = Backdoor(CLASS, Trigger(2, margin=0), 8)
+    unseen = data.train.select(torch.arange(900, len(data.train)))
+    data = data.first(900)
     parts = partition("iid", data.train.labels, 3, 0)
-    return LocalFederation(data, parts, build_model("mlp", data.shape, 10, 0), backdoors=[backdoor])
+    model = build_model("mlp", data.shape, 10, 0)
+    return LocalFederation(data, parts, model, backdoors=[backdoor], held_out=unseen)
 
 
 @pytest.fixture(scope="module")
@@ -334,13 +337,12 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, comes_ba
             for name, (v, e) in found.items():
                 if over(name, v, e, -1) or (name in [*sees, "return"] and not v + z * e < BASE[name] + 3 * e):
                     return "not forgotten"
-    kept = later if comes_back else now
-    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, kept)]
+    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, later)]
     if counted[0] and counted[0] == counted[1]:
-        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True)) / counted[0]
+        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, later.elsewhere, strict=True)) / counted[0]
         if lost - math.sqrt(0.2 / counted[0]) > limit:
             return "harmful"
-    one, other = untouched.known, kept.known
+    one, other = untouched.known, later.known
     if comes_back and one is not None and other is not None and other < one / 2:
         return "harmful"
     return "forgotten" if sees else "not enough evidence"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -189,11 +190,20 @@ def test_it_trains_again_while_the_accuracy_is_not_back_and_still_rises():
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_the_last_training_is_repeated_so_often_at_most(times: int):
-    """Of a rate so low that it learns nothing the accuracy is never back, and never rises."""
+def test_the_last_training_is_repeated_for_half_as_long_and_so_often_at_most(
+    times: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Though the accuracy is never called back."""
+    monkeypatch.setattr(sys.modules["fedforget.methods.rebuild"], "needs_more", lambda *_: True)
     world, before, _ = trained()
-    rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=times, rising=0.0), replace(SCHEDULE, lr=1e-9))
-    assert len({task.purpose for task, _ in rounds_of(world)} - {"between"}) <= times
+    world.log.clear()
+    schedule = replace(SCHEDULE, rounds=100)
+    rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=times), schedule)
+    lengths: dict[str, float] = {}
+    for task, _ in rounds_of(world):
+        lengths[task.purpose] = lengths.get(task.purpose, 0.0) + task.share * task.epochs
+    passes = {"between": 0.03, **{f"rebuilding {n}": 0.05 if n else 0.10 for n in range(times)}}
+    assert lengths == pytest.approx({name: part * 100 * schedule.epochs for name, part in passes.items()})
 
 
 def test_it_is_steered_by_the_half_that_nobody_judges_by_and_looks_at_both_ends():

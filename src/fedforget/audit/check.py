@@ -161,14 +161,13 @@ def check(
     limit: float,
     comes_back: bool = False,
 ) -> Check:
-    """What the check says of `model`, which is `later` one further round on. `limit`: how much of the accuracy may go;
-    `comes_back`: whether it was overwritten only: a rise in the further round accuses it, and `later` is what is kept
-    of it."""
+    """What the check says of `model`, and of `later`, the same one further round on, which is kept. `limit`: how much
+    accuracy may go; `comes_back`: whether it was overwritten only, so that a rise in the further round accuses it."""
     sees = seen_in(untouched, scout, looks)
     measured = judged(memory(model, scout), looks)
     if later is not None:
         measured += judged(memory(later, scout, model if comes_back else None), looks, LATER)
-    kept = later if comes_back and later is not None else model
+    kept = later or model
     lost = loss_of_accuracy(untouched, kept)
     accuracy = None if lost is None else -lost.value
 

@@ -62,9 +62,11 @@ class RebuildSettings:
     between: float = 0.03
     """How long it is trained between the breaks."""
     after: float = 0.10
-    """How long it is trained after the second one, each time."""
+    """How long it is trained after the second one,"""
+    again: float = 0.05
+    """and how long each time that this is repeated,"""
     times: int = 3
-    """At most so many times."""
+    """at most so often in all."""
     within: float = 0.01
     """The accuracy is back when it is this near to what it was."""
     rising: float = 0.005
@@ -72,7 +74,7 @@ class RebuildSettings:
 
     def __post_init__(self) -> None:
         check_numbers(
-            "Rebuild", self, above_zero=["normalised", "plain", "hardest", "left", "between", "after", "times"]
+            "Rebuild", self, above_zero=["normalised", "plain", "hardest", "left", "between", "after", "again", "times"]
         )
         for name in ("normalised", "plain", "hardest", "left"):
             if getattr(self, name) >= 1:
@@ -113,8 +115,9 @@ def rebuild(
     second = second_break(first, before.gap, None if halfway.gap is None else halfway.gap - halfway.gap_error, settings)
     current = broken(federation.model, current, second, None, schedule.seed, 1)
     seen = [before, halfway]
-    for again in range(settings.times):
-        current = trained(current, settings.after, f"rebuilding {again}", NEARLY_NOTHING)
+    for time in range(settings.times):
+        part = settings.again if time else settings.after
+        current = trained(current, part, f"rebuilding {time}", NEARLY_NOTHING)
         seen.append(steered(current))
         if not needs_more([sight.accuracy for sight in seen[2:]], before.accuracy, settings):
             break

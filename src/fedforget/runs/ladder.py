@@ -296,8 +296,8 @@ class _Climber:
     def _check(self, name: str, state: State) -> tuple[Check, State]:
         """The check, now and one further round on, and the model that it speaks of.
 
-        The further round mends what overwriting spoiled, so of that rung its model is the one that is kept. Where
-        nothing is seen the round would prove nothing, and is not made."""
+        The further round mends what the rung spoiled, so its model is the one that is kept. Where nothing is seen the
+        round would prove nothing, and is not made."""
         with self._meter.measured():
             now = self._look(state)
             if not self._sees:
@@ -307,7 +307,7 @@ class _Climber:
                 share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
                 task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
                 further = run_round(self._meter, state, task)
-            return self._compared(name, now, self._look(further)), further if name == "overwrite" else state
+            return self._compared(name, now, self._look(further)), further
 
     def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
         assert self._reference is not None
