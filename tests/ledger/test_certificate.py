@@ -42,7 +42,7 @@ def test_it_says_what_was_asked_done_and_measured(world: World, certificate: byt
     assert record["request"]["target"] == {"client": 0, "kind": "class", "label": 1}
     assert record["before"] == {"version": 1, "sha256": before.sha256}
     assert record["after"] == {"version": 2, "sha256": after.sha256}
-    assert record["method"] == {"name": "fedaf", "preset": "recommended", "settings": {"epochs": 1}}
+    assert record["method"] == {"name": "ladder", "preset": "default", "settings": {"epochs": 1}}
     assert record["evidence"] == {"sha256": request.evidence, "level": "quick"}
     assert record["measured"]["verdict"]["word"] == "forgotten"
     assert (record["measured"]["accuracy_before"], record["measured"]["accuracy_after"]) == (90.0, 90.0)

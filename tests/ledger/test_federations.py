@@ -33,9 +33,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
-    federation = ledger.federations.register_run("hospital", run, actor="ann", keep_days=7, preset="lasting")
+    federation = ledger.federations.register_run("hospital", run, actor="ann", keep_days=7)
     assert (federation.kind, federation.method, federation.preset, federation.keep_days) == (
-        "local", "fedaf", "lasting", 7,
+        "local", "ladder", "default", 7,
     )  # fmt: skip
     assert Path(federation.place) == run.resolve()
     clients = federation.description["clients"]
@@ -81,7 +81,9 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
         ({"settings": {"magic": 1}}, "magic"),
         ({"audit_level": "magic"}, "magic"),
         ({"accuracy_limit": -1}, "accuracy limit"),
-        ({"settings": {"held": 1.5}}, "'held' is 1.5"),
+        ({"settings": {"at_most": "roof"}}, "'roof' is unknown"),
+        ({"settings": {"exact_below": -1}}, "'exact_below' of 'ladder' is -1"),
+        ({"method": "retrain", "settings": {"exact_below": 5}}, "'retrain' has no setting 'exact_below'"),
         ({"accuracy_limit": float("nan")}, "accuracy limit"),
         ({"accuracy_limit": True}, "accuracy limit"),
         ({"keep_days": -1}, "keep_days"),
@@ -94,6 +96,18 @@ def test_what_cannot_be_registered(ledger: Ledger, change: dict[str, Any], compl
     with pytest.raises(InputError, match=complaint):
         ledger.federations.register(**values)
     assert ledger.federations.all() == []
+
+
+def test_a_federation_that_climbs_has_a_limit_below_which_it_is_retrained(world: World):
+    for name, how, settings in (
+        ("plain", {}, {"exact_below": 60.0}),
+        ("bounded", {"settings": {"at_most": "rebuild"}}, {"exact_below": 60.0, "at_most": "rebuild"}),
+        ("climbs", {"settings": {"exact_below": 0}}, {"exact_below": 0}),
+        ("other", {"method": "overwrite"}, {}),
+    ):
+        world.register(name, **how)
+        assert world.ledger.federations.get(name).settings == settings
+    assert world.ledger.trail.check().intact
 
 
 def test_a_name_is_taken_once(world: World):

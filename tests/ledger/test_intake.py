@@ -100,9 +100,9 @@ def test_a_feature_is_asked_for_and_kept(world: World):
             "Method 'fedaf-c' cannot forget column 5 of client 0: ",
         ),
         (
-            {"preset": "paper"},
+            {"method": "fedaf"},
             ErasureRequest.of_feature(0, 5),
-            "The paper's FedAF does not say how column 5 of client 0",
+            "Method 'fedaf' cannot forget column 5 of client 0: it is the paper's, which says nothing of features",
         ),
     ],
 )

@@ -118,6 +118,17 @@ def test_refuse_and_retry(fedforget: Command):
     assert world.ledger.trail.events(request=failed.id, limit=1)[0].actor == f"{OS_USER} as oscar"
 
 
+def test_a_federation_says_below_which_forecast_it_is_simply_retrained(fedforget: Command, run: Path):
+    assert fedforget.json("ledger", "register", "plain", run)["settings"] == {"exact_below": 60.0}
+    assert fedforget.json("ledger", "register", "climbs", run, "--exact-below", 0)["settings"] == {"exact_below": 0.0}
+    assert fedforget.json("ledger", "register", "exact", run, "--method", "retrain")["settings"] == {}
+    for words, complaint in (
+        (("--exact-below", -1), "'exact_below' of 'ladder' is -1.0, but it must be a finite number, 0 or larger"),
+        (("--exact-below", 5, "--method", "retrain"), "'retrain' has no setting 'exact_below'"),
+    ):
+        assert complaint in fedforget.refused("ledger", "register", "other", run, *words)
+
+
 def test_a_list_shows_what_is_late(fedforget: Command):
     world = fedforget.world
     world.clock.now = world.clock.now.replace(year=2020)
@@ -148,7 +159,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0005 already" in fedforget("ledger", "migrate")
+    assert "is 0006 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):

@@ -77,6 +77,10 @@ def look_at(ledger: Ledger, revision: str) -> None:
     assert destroyed == ([] if revision == "0002" else [1, 2])
     assert ledger.versions.current("digits").kind == "rollback"
     assert "guard" not in versions[-1].to_json()
+    federation = ledger.federations.get("digits")
+    assert (federation.method, federation.preset, federation.settings) == ("ladder", "default", {"exact_below": 60.0})
+    (told,) = ledger.trail.events(kinds=["federation changed"])
+    assert json.loads(told.body)["why"] == "its preset of fedaf is no more; its requests climb the ladder"
 
     keys = [read_public(key.public) for key in ledger.keys.all()]
     for request in ledger.requests.page(states=["done"]).requests:
@@ -104,6 +108,36 @@ def test_an_old_ledger_is_migrated_and_works_on(migrated: Ledger, revision: str)
 
 def test_an_old_backup_is_restored_and_works_on(restored: Ledger, revision: str):
     look_at(restored, revision)
+
+
+@pytest.mark.parametrize(
+    ("change", "method", "problems"),
+    [
+        ("method = 'fedaf', preset = 'thorough'", "ladder", "preset"),
+        ("method = 'retrain', preset = 'default'", "retrain", "method preset"),
+        ("preset = 'paper'", "fedaf", "preset"),
+        ("settings = '{\"lr\":9}'", "ladder", "settings"),
+    ],
+)
+def test_how_an_old_federation_was_served_is_held_against_its_events_before_it_climbs(
+    tmp_path: Path, change: str, method: str, problems: str
+):
+    home = old_home("0004", tmp_path / "home")
+    old = Database(f"sqlite:///{home / 'ledger.sqlite'}")
+    with old.writing() as session:
+        session.connection().exec_driver_sql(f"UPDATE federations SET {change}")
+    old.close()
+    migrate(home)
+    with Ledger.open(home, clock=Ticking(LATER)) as ledger:
+        assert ledger.federations.get("digits").method == method
+        how = (
+            "was found with another {} than its events said."
+            if method == "ladder"
+            else "has another {} than its events say."
+        )
+        assert ledger.trail.check().problems == tuple(
+            f"The federation 'digits' {how.format(column)}" for column in problems.split()
+        )
 
 
 def test_the_file_of_a_guard_goes_when_nothing_names_it(tmp_path: Path):

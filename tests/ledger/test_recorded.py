@@ -28,7 +28,7 @@ def peopled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     _, token = ledger.accounts.make_token("eve", "cron", actor="eve")
     ledger.accounts.make_token("eve", "other", actor="eve", lasting=None)
     ledger.accounts.revoke_token(token.id, actor="eve")
-    change_federation(ledger, "digits", actor="eve", accuracy_limit=5, settings={"held": 0.25}, place="/new")
+    change_federation(ledger, "digits", actor="eve", accuracy_limit=5, settings={"limit": 0.25}, place="/new")
     assert ledger.trail.check().problems == ()
     return world
 
@@ -123,7 +123,7 @@ def as_of_schema_3(archive: Path, alter: str | None = None) -> Path:
     """The archive, said to be of the schema before there were events of rows."""
 
     def change_it(files: dict[str, bytes]) -> None:
-        replacing("manifest.json", b'"revision": "0005"', b'"revision": "0003"')(files)
+        replacing("manifest.json", b'"revision": "0006"', b'"revision": "0003"')(files)
         if alter is not None:
             ROWS[alter][0](files)
 

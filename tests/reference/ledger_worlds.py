@@ -166,7 +166,7 @@ class World:
         file = self.ledger.home / f"{model[:12]}.json"
         evidence = write_evidence_of(model, file, says=says)
         after = None if fell is None else 90.0 - fell
-        made = Result("fedaf", "recommended", (), Trunk("", ""), model, settings={"epochs": 1}, cost=cost or Cost())
+        made = Result("ladder", "default", (), Trunk("", ""), model, settings={"epochs": 1}, cost=cost or Cost())
         return Handover(made, evidence, 90.0, after, **more)
 
     def serve(self, worker: str = "first", **how: Any) -> Finished:

@@ -126,6 +126,13 @@ def register(
     place: Annotated[Path, typer.Argument(help="A run folder, or a Flower federation's TOML file.", metavar="PLACE")],
     method: Annotated[str, typer.Option(help="The method that serves its requests.")] = DEFAULT_METHOD,
     preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
+    exact_below: Annotated[
+        float | None,
+        typer.Option(
+            help="Retrain at once where that is forecast to take fewer seconds (default: 60); 0: always climb.",
+            metavar="SECONDS",
+        ),
+    ] = None,
     audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
     accuracy_limit: Annotated[
         float, typer.Option(help="Points of retained accuracy that requests may cost in all.")
@@ -145,6 +152,7 @@ def register(
     federation = add(
         name, place, actor=who.actor, method=method, preset=preset, audit_level=audit_level,
         accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
+        settings={} if exact_below is None else {"exact_below": exact_below},
     )  # fmt: skip
     line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
     return Shown(federation.to_json(), [line])

@@ -23,7 +23,7 @@ from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
-from fedforget.methods import DEFAULT_METHOD, method_settings
+from fedforget.methods import DEFAULT_METHOD, LADDER, method_settings
 from fedforget.requests import ErasureRequest, check_feature
 
 Kind = Literal["local", "flower"]
@@ -115,9 +115,10 @@ class Settings(TypedDict, total=False):
 
 DEFAULTS: Settings = {
     "method": DEFAULT_METHOD, "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0,
-    "keep_days": 30,
-    "together": 1,
+    "keep_days": 30, "together": 1,
 }  # fmt: skip
+EXACT_BELOW_S = 60.0
+"""Where Retrain is forecast to be done sooner, nothing else is tried, unless a federation's settings say otherwise."""
 
 
 class Federations:
@@ -185,7 +186,9 @@ class Federations:
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
-    preset, _ = method_settings(values["method"], values["preset"], **values["settings"])
+    settings = {"exact_below": EXACT_BELOW_S} if values["method"] == LADDER else {}
+    settings |= values["settings"]
+    preset, _ = method_settings(values["method"], values["preset"], **settings)
     check_level(values["audit_level"])
     limit = values["accuracy_limit"]
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
@@ -196,7 +199,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
             raise InputError(
                 f"The setting '{name}' is {value!r}, but it must be a whole number from {least} to {most}."
             )
-    return {**values, "preset": preset, "settings": dict(values["settings"])}
+    return {**values, "preset": preset, "settings": settings}
 
 
 def _listed(clients: Sequence[int]) -> str:

@@ -54,10 +54,11 @@ def remains(home: Path, federation: str, run: Path, method: str) -> tuple[tuple[
     the models in the run folder it was trained in, if that is under `home`. A history stays where the method needs it.
     """
     found = [("oracle", path) for path in work_folder(home, federation).glob("*/oracles/*") if path.is_file()]
+    needed = method in METHODS and METHODS[method].needs_history
     if run.resolve().is_relative_to(home.resolve()):
         for path in run.rglob("*.safetensors"):
             kind = path.relative_to(run).parts[0]
-            if kind != "history" or not METHODS[method].needs_history:
+            if kind != "history" or not needed:
                 found.append((KINDS.get(kind, "model"), path))
     root = home.resolve()
     return tuple(sorted((kind, path.resolve().relative_to(root).as_posix()) for kind, path in found))
