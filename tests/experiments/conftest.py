@@ -20,5 +20,5 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
     """Two classes, one trial, three methods, into a folder of the test's own."""
-    methods = parse_methods("retrain,fedaf-c,fedaf:recommended")
+    methods = parse_methods("retrain,fedaf-c,overwrite")
     return Options(quick=True, threads=1, methods=methods, out=tmp_path / "out")

@@ -1,4 +1,4 @@
-"""Ablation: FedAF `recommended` with one thing changed at a time. The paper's own ablations are among them: the labels
+"""Ablation: `overwrite` with one thing changed at a time. The paper's own ablations are among them: the labels
 (sec:overlap), no preserver (FedAF-C), and its claim that a sketch needs less work than PCA for a small error.
 
 A cell's `setting` names what was changed. The preserver is taken away by `strength=0`: the sketch is still made, since
@@ -31,7 +31,7 @@ from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
 
-BASE = "recommended"
+BASE = "default"
 LARGEST_GRAM = 5000
 """Samples up to which the sketch's error is measured: it takes the eigenvalues of a matrix of that size."""
 FACTORS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -59,7 +59,7 @@ COLUMNS = {"bd_acc": "BD Acc", "test_acc": "Test Acc", "true_acc": "target as it
 
 
 def variants(factors: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What is changed, by name; what `recommended` has already is left out (but for what it has through `auto`)."""
+    """What is changed, by name; what `overwrite` has already is left out (but for what it has through `auto`)."""
     found: dict[str, dict[str, Any]] = {BASE: {}}
     for factor in factors:
         for changes in FACTORS[factor]:
@@ -140,14 +140,14 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         if groups:
             shown = any(_is_base(own) for own in groups.values())
             body = [_line(BASE, base)] if base and not shown else []
-            body += [_line(f"{name} (as recommended)" if _is_base(own) else name, own) for name, own in groups.items()]
+            body += [_line(f"{name} (as it is)" if _is_base(own) else name, own) for name, own in groups.items()]
             notes = tuple(
                 f"{name}, {counted(own)} cells with a model: {own[0]['note']}"
                 for name, own in groups.items()
                 if own[0]["note"]
             )
             columns = ("", *COLUMNS.values(), "seconds", "sketch, s", "gradient evaluations", "eps", "cells")
-            found.append(Table(f"{factor}: fedaf recommended with one thing changed (accuracies in %)", columns, body,
+            found.append(Table(f"{factor}: overwrite with one thing changed (accuracies in %)", columns, body,
                                notes, wide=factor != "preserver"))  # fmt: skip
     return found
 

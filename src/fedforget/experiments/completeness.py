@@ -103,11 +103,11 @@ def _per_class(column: str, title: str, rows: Sequence[Row], methods: Mapping[st
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """FedAF against Retrain in one sentence for each preset, beside what the paper's tables say of it."""
+    """Ours and the paper's FedAF against Retrain, in one sentence each."""
     sentences = []
     for name, own in by_method(rows).items():
         pairs = paired_with_retrain(own, rows)
-        if own[0]["method"] == "fedaf" and pairs:
+        if own[0]["method"] in ("overwrite", "fedaf") and pairs:
             cheaper = ratio(pairs, "gradient_evaluations")
             sentences.append(
                 f"{name} minus Retrain, {len(pairs)} cells: Test Acc {difference(pairs, 'test_acc').text()} points, "

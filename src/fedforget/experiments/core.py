@@ -133,7 +133,7 @@ def _entry(rows: Sequence[Row], column: str) -> Entry:
 def _beside_retrain(rows: Sequence[Row]) -> list[str]:
     """Ours on poisoned targets, in one sentence."""
     methods = by_method(rows)
-    pairs = paired_with_retrain(methods.get(" ".join(OURS), []), rows)
+    pairs = paired_with_retrain(methods.get(OURS[0], []), rows)
     if not pairs:
         return []
     before = methods[UNTOUCHED[0]]
@@ -142,7 +142,7 @@ def _beside_retrain(rows: Sequence[Row]) -> list[str]:
     work = [sum(pair[place]["gradient_evaluations"] for pair in pairs) for place in (0, 1)]
     return [
         f"Before unlearning: test accuracy at least {min(row['test_acc'] for row in before):.2f}, BD Acc at least "
-        f"{min(row['bd_acc'] for row in before):.1f} in every cell. `recommended` against Retrain: test accuracy "
+        f"{min(row['bd_acc'] for row in before):.1f} in every cell. `overwrite` against Retrain: test accuracy "
         f"{test:+.2f} points, BD Acc {backdoor:+.2f} points on average. A whole request takes 1/{min(cheaper):.0f} to "
         f"1/{max(cheaper):.0f} of Retrain's seconds (mean 1/{sum(cheaper) / len(cheaper):.0f}), and "
         f"1/{work[1] / work[0]:.0f} of its gradient evaluations."
@@ -197,8 +197,8 @@ def update_readme(folder: Path, readme: Path) -> None:
         poisoned = _groups(rows)[POISONED]
         table = _table(POISONED, poisoned, README_COLUMNS).to_markdown()
         said = f"{command(CORE, poisoned)} {provenance_of(poisoned)}"
-        summary = f"{' '.join(_beside_retrain(poisoned))} `recommended` was tuned on these same cells."
-        ours = by_method(poisoned)[" ".join(OURS)]
+        summary = f"{' '.join(_beside_retrain(poisoned))} `overwrite` was tuned on these same cells."
+        ours = by_method(poisoned)[OURS[0]]
         now, later = values(ours, "bd_acc"), values(ours, "bd_acc_after_round")
         oracle = values(by_method(poisoned)[RETRAIN], "bd_acc_after_round")
         reversal = (

@@ -16,6 +16,8 @@ from fedforget.experiments.pages import QUICK
 from fedforget.experiments.tables import Entry
 
 BLUE, RED, BLACK = "#1f4e9c", "#c0392b", "#222222"
+OURS = ("overwrite", "rebuild")
+"""Red among the blue."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ def scatter_plots(stem: Path, title: str, rows: Sequence[Mapping[str, Any]], pan
     for place, panel in enumerate(panels, 1):
         axes = figure.add_subplot(1, len(panels), place)
         for name, (x, y) in panel.points.items():
-            axes.plot([x], [y], marker="o", markersize=4, color=RED if name.startswith("fedaf rec") else BLUE)
+            axes.plot([x], [y], marker="o", markersize=4, color=RED if name in OURS else BLUE)
             axes.annotate(name, (x, y), xytext=(4, 3), textcoords="offset points", fontsize=7)
         axes.axhline(0.0, color=BLACK, linewidth=0.6)
         axes.set_xscale("log")

@@ -23,9 +23,7 @@ from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
 FURTHER = 5
-ONE_BY_ONE, AT_ONCE, LAST = "one by one", "at once", "the last one"
-"""`LAST`: the first nine are served by FedAF's `recommended`, one by one, and the last by the preset in question, whose
-rebuilding then breaks what all ten left behind."""
+ONE_BY_ONE, AT_ONCE = "one by one", "at once"
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -36,14 +34,8 @@ def specs(options: Options) -> list[CellSpec]:
         CellSpec(ScenarioSpec((), options.seed + trial, target=MIXED), trial, None, method, preset, way)
         for trial in options.chosen_trials()
         for method, preset in options.methods or ()
-        for way in _ways_of(method, preset)
+        for way in ((AT_ONCE,) if method == RETRAIN else (ONE_BY_ONE, AT_ONCE))
     ]
-
-
-def _ways_of(method: str, preset: str) -> tuple[str, ...]:
-    if method == RETRAIN:
-        return (AT_ONCE,)
-    return (ONE_BY_ONE, AT_ONCE)
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -70,9 +62,8 @@ def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], 
         return result.state, result.cost.to_json(), []
     state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
     for number, request in enumerate(scenario.requests):
-        quick = spec.setting == LAST and number + 1 < len(scenario.requests)
         result = scenario.forget(
-            spec.method, "recommended" if quick else spec.preset, spec.overrides,
+            spec.method, spec.preset, spec.overrides,
             state=state, requests=[request], served=scenario.requests[:number],
         )  # fmt: skip
         state, cost = result.state, result.cost.to_json()

@@ -2,7 +2,8 @@
 
 The paper's "target data" is the poisoned target R, whose accuracy is BD Acc; its "non-target data" is everything else:
 here the test set, with the retained data beside it. It does not say which class its figures show: the first one, if no
-other is asked for. Both presets of FedAF are run. In `paper` the knob is the paper's own. In `recommended` it is
+other is asked for. The paper's FedAF and ours are run. In `fedaf:paper` the knob is the paper's own. In
+`overwrite` it is
 
     epochs    passes over the target, without the stopping rule and without a least number of steps (`stop_below` none,
               `min_steps` 0): with them the number of epochs would hardly matter

@@ -12,7 +12,7 @@ RETRAIN = "retrain"
 
 
 def method_name(row: Mapping[str, Any]) -> str:
-    """`retrain`, or `fedaf recommended` where the method has more than one preset."""
+    """`overwrite`, or `fedaf-c replace` where it is not the preset `default`."""
     return row["method"] if row["preset"] == "default" else f"{row['method']} {row['preset']}"
 
 

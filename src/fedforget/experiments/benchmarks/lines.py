@@ -42,13 +42,9 @@ def _found(results: Results) -> Iterator[tuple[str, float, float, bool]]:
         else:
             yield f"{where}: Retrain / request", ratio(seconds["retrain"], seconds["request"]), 40.0, True
         for s, limit in ((50, 2.0), (200, 3.0)):
-            forgetting = request["forgetting"][f"request, s = {s}"]
-            yield (
-                f"{where}: forgetting stage / epoch over the target, s = {s}",
-                ratio(forgetting, seconds["epoch"]),
-                limit,
-                False,
-            )
+            if forgetting := request["forgetting"].get(f"request, s = {s}"):
+                over = ratio(forgetting, seconds["epoch"])
+                yield f"{where}: forgetting stage / epoch over the target, s = {s}", over, limit, False
     for case in results.get("sketch", {}).get("cases", ()):
         what = f"{case['name']}, n = {case['samples']}, s = {case['rows']}"
         if case["samples"] >= case["batch"] * case["rows"]:
@@ -76,14 +72,15 @@ def _request(part: Mapping[str, Any]) -> Table:
          _number(ratio(times, seconds["epoch"])), _count(evaluations.get(name, part["target"])))
         for name, times in seconds.items()
     ]  # fmt: skip
-    first, second = (median([times[i] for times in part["cold"]]) for i in (0, 1))
     stages = ", ".join(f"{name} {1000 * took:.0f}" for name, took in part["stages"]["request"].items() if took > 5e-4)
     note = (
         f"{part['dataset']}: {_count(part['parameters'])} parameters, {part['clients']} clients, "
         f"{_count(part['samples'])} samples, {part['rounds']} rounds; the target is {_count(part['target'])} samples. "
-        f"A request's milliseconds by stage: {stages}. "
-        f"In a new process the first request takes {first:.3f} s, the second {second:.3f} s."
+        f"A request's milliseconds by stage: {stages}."
     )
+    if "cold" in part:
+        first, second = (median([times[i] for times in part["cold"]]) for i in (0, 1))
+        note += f" In a new process the first request takes {first:.3f} s, the second {second:.3f} s."
     title = "A whole request against other methods and one epoch over the target"
     columns = ("", "seconds", "Retrain / it", "it / epoch", "gradient evaluations")
     return Table(title, columns, rows, (note,))

@@ -29,7 +29,7 @@ COMPARED = {"retrain": "retrain", "sga": "sga", "sga plain": "sga:plain", "fedqu
 
 
 def request(run: Run) -> dict[str, Any]:
-    """A whole request, the preset `quick`, against other methods and against one epoch over the target: MNIST on a CPU,
+    """A whole request, by `overwrite`, against other methods and against one epoch over the target: MNIST on a CPU,
     CIFAR-10 on a GPU, one class of a client."""
     world = TrainedWorld.make("cifar10" if run.cuda else "mnist", run.device, run.threads, run.quick)
     federation, schedule = world.federation, world.schedule
@@ -48,7 +48,6 @@ def request(run: Run) -> dict[str, Any]:
         "epoch": Work(lambda: list(federation.ask(epoch, state, [ASKING_CLIENT]))),
         "request": forgetting(),
         **{f"request, s = {s}": forgetting(sketch_rows=s) for s in (50, 200)},
-        "request, recommended": forgetting("overwrite:default"),
         **{name: forgetting(method) for name, method in COMPARED.items()},
     }
     works = {name: work if name in COMPARED else replace(work, times=SHORT) for name, work in works.items()}
