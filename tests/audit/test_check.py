@@ -334,12 +334,13 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, comes_ba
             for name, (v, e) in found.items():
                 if over(name, v, e, -1) or (name in [*sees, "return"] and not v + z * e < BASE[name] + 3 * e):
                     return "not forgotten"
-    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, now)]
+    kept = later if comes_back else now
+    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, kept)]
     if counted[0] and counted[0] == counted[1]:
-        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, now.elsewhere, strict=True)) / counted[0]
+        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True)) / counted[0]
         if lost - math.sqrt(0.2 / counted[0]) > limit:
             return "harmful"
-    one, other = untouched.known, now.known
+    one, other = untouched.known, kept.known
     if comes_back and one is not None and other is not None and other < one / 2:
         return "harmful"
     return "forgotten" if sees else "not enough evidence"

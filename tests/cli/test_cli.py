@@ -149,18 +149,23 @@ def test_every_command_has_help(fedforget: Command, command: str):
 
 def test_train_forget_and_audit_as_json(fedforget: Command, tmp_path: Path):
     run = tmp_path / "run"
-    trained = only_json(fedforget("train", *SMALL, "--backdoor", "client=0,class=3", "--out", run, "--json"))
+    learnt = (*SMALL[:-2], "--rounds", "10", "--backdoor", "client=0,class=3")
+    trained = only_json(fedforget("train", *learnt, "--out", run, "--json"))
     assert trained.keys() >= {"run", "rounds", "test_acc"}
-    assert trained["rounds"] == 3
+    assert trained["rounds"] == 10
 
     forgot = only_json(fedforget("forget", run, "--client", "0", "--class", "3", "--json"))
-    assert (forgot["method"], forgot["preset"], forgot["target"]) == ("fedaf", "recommended", "class 3 of client 0")
+    assert (forgot["method"], forgot["preset"], forgot["target"]) == ("ladder", "default", "class 3 of client 0")
+    assert forgot["rungs"][0]["name"] == "overwrite", "the ladder says what it tried"
+    assert forgot["rungs"][-1]["word"] in ("forgotten", "exact")
+    assert all(rung.keys() >= {"name", "forecast", "cost", "word", "reason"} for rung in forgot["rungs"])
     model = load_model(Path(forgot["folder"]) / "model.safetensors", forgot["sha256"])
     assert digest(model) != digest(Run(run).load_model())
     assert forgot["cost"]["seconds"] > 0
 
     audit = only_json(fedforget("audit", run, "--json"))
-    assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf"]
+    assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "ladder"]
+    assert audit["rows"][2]["rungs"] == forgot["rungs"]
     assert all(row.keys() >= ROW for row in audit["rows"])
     assert all(row["bd_acc_test"] is not None for row in audit["rows"])
     assert (run / "report.html").exists()
@@ -216,7 +221,7 @@ def test_a_patch_of_an_image_and_a_further_one(fedforget: Command, own_copy: Pat
 @pytest.mark.real
 def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
     label = held(0)[0]
-    words = ("forget", own_copy, "--client", "0", "--class", label, "--preset", "paper", "--set", "lr=1e30")
+    words = ("forget", own_copy, "--client", "0", "--class", label, "--method", "fedaf", "--set", "lr=1e30")
     assert "diverged" in refused(fedforget(*words))
     audit = only_json(fedforget("audit", own_copy, "--json"))
     assert all(row.keys() >= ROW for row in audit["rows"])
@@ -245,7 +250,8 @@ def test_samples_whole_clients_and_several_targets(fedforget: Command, own_copy:
 
 def test_settings_are_passed_on(fedforget: Command, own_copy: Path):
     label = held(0)[0]
-    words = ("--set", "lr=0.02", "--set", "memory=uniform", "--set", "stop_below=none", "--set", "normalise=false")
+    words = ("--method", "overwrite", "--set", "lr=0.02", "--set", "memory=uniform", "--set", "stop_below=none",
+             "--set", "normalise=false")  # fmt: skip
     result = only_json(fedforget("forget", own_copy, "--client", "0", "--class", label, "--json", *words))
     chosen = {name: result["settings"][name] for name in ("lr", "memory", "stop_below", "normalise")}
     assert chosen == {"lr": 0.02, "memory": "uniform", "stop_below": None, "normalise": False}
@@ -253,7 +259,7 @@ def test_settings_are_passed_on(fedforget: Command, own_copy: Path):
 
 def test_none_is_a_word_only_where_the_setting_has_that_word(fedforget: Command, own_copy: Path):
     """`sketch_samples` is a word by default (auto) and may be nothing; `preserver` has `none` among its words."""
-    words = ("--set", "sketch_samples=none", "--set", "preserver=none", "--set", "lr=0.01")
+    words = ("--method", "overwrite", "--set", "sketch_samples=none", "--set", "preserver=none", "--set", "lr=0.01")
     result = only_json(fedforget("forget", own_copy, "--client", "0", "--class", held(0)[0], "--json", *words))
     assert (result["settings"]["sketch_samples"], result["settings"]["preserver"]) == (None, "none")
 
@@ -460,36 +466,44 @@ def test_a_corrupt_data_file_is_refused(fedforget: Command, tmp_path: Path, monk
 
 # What is refused: forget and audit.
 
+OVERWRITE = ("--method", "overwrite", "--set")
 FORGET: dict[str, tuple[tuple[str, ...], str]] = {
-    "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of retrain, fedaf,"),
-    "preset": (("--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of recommended, quick,"),
-    "effort": (
-        ("--effort", "huge"),
-        "Effort 'huge' is unknown; choose one of recommended, quick, lasting, thorough.",
+    "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of ladder, overwrite, rebuild, "),
+    "preset": (("--method", "fedaf", "--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of paper."),
+    "preset of nothing": (("--preset", "paper"), "A preset is one method's; name the method too, such as --method "),
+    "effort": (("--effort", "huge"), "The rung 'huge' is unknown; choose one of overwrite, rebuild, retrain."),
+    "end": (("--at-most", "huge"), "The rung 'huge' is unknown; choose one of overwrite, rebuild, retrain."),
+    "effort above the end": (
+        ("--effort", "retrain", "--at-most", "rebuild"),
+        "The climb would begin at retrain and end at rebuild, which lies below it; choose a higher end or",
     ),
-    "effort and preset": (("--effort", "quick", "--preset", "paper"), "--effort picks a preset of fedaf; leave out"),
-    "effort and method": (("--effort", "quick", "--method", "sga"), "--effort picks a preset of fedaf; leave out"),
-    "shrink alone": (("--set", "shrink=0.2"), "FedAF setting 'shrink' takes the weights apart; set 'rebuilding' above"),
-    "setting": (("--set", "speed=3"), "Method 'fedaf' has no setting 'speed'; it has amnesia_steps,"),
-    "setting of the function": (("--set", "progress=3"), "Method 'fedaf' has no setting 'progress'; it has"),
-    "setting named method": (("--set", "method=x"), "Method 'fedaf' has no setting 'method'; it has amnesia_steps,"),
+    "effort and method": (("--effort", "rebuild", "--method", "sga"), "leave them out, or leave out --method."),
+    "end and method": (("--at-most", "rebuild", "--method", "sga"), "leave them out, or leave out --method."),
+    "setting of a rung": (
+        ("--set", "lr=0.1"), "lowest, at_most, limit, exact_below. For a setting of one method, name that method.",
+    ),
+    "setting of the ladder": (("--set", "limit=-1"), "Setting 'limit' of 'ladder' is -1, but it must be a finite"),
+    "number for a name": (("--set", "at_most=3"), "Setting 'at_most' of 'ladder' is 3, but it must be a name."),
+    "setting": ((*OVERWRITE, "speed=3"), "Method 'overwrite' has no setting 'speed'; it has amnesia_steps,"),
+    "setting of the function": ((*OVERWRITE, "progress=3"), "Method 'overwrite' has no setting 'progress'; it has"),
+    "setting named method": ((*OVERWRITE, "method=x"), "Method 'overwrite' has no setting 'method'; it has amnesia_"),
     "setting without value": (("--set", "lr"), "The setting 'lr' cannot be read; write it as NAME=VALUE."),
-    "nan": (("--set", "lr=nan"), "Setting 'lr' of 'fedaf' is nan, but it must be a finite number, 0 or larger"),
-    "infinite": (("--set", "lr=inf"), "Setting 'lr' of 'fedaf' is inf, but it must be a finite number, 0 or larger"),
-    "negative": (("--set", "lr=-1"), "Setting 'lr' of 'fedaf' is -1, but it must be a finite number, 0 or larger"),
-    "zero": (("--set", "sketch_rows=0"), "'sketch_rows' is 0, but it must be above 0."),
-    "word": (("--set", "lr=fast"), "Setting 'lr' of 'fedaf' is 'fast', but it must be a finite number, 0 or larger"),
-    "fraction": (("--set", "batch_size=1.5"), "Setting 'batch_size' of 'fedaf' is 1.5, but it must be a whole number"),
-    "date": (("--set", "lr=2020-01-01"), "Setting 'lr' of 'fedaf' is 2020-01-01, but it must be a finite number"),
-    "list": (("--set", "lr=[1]"), "Setting 'lr' of 'fedaf' is [1], but it must be a finite number, 0 or larger"),
-    "none for a count": (("--set", "batch_size=none"), "Setting 'batch_size' of 'fedaf' is none, but it must be"),
-    "none for a word": (("--set", "memory=none"), "Setting 'memory' of 'fedaf' is none, but it must be uniform or"),
-    "none for a size": (("--set", "sketch_rows=none"), "Setting 'sketch_rows' of 'fedaf' is none, but it must be"),
-    "none of nothing": (("--set", "speed=none"), "Method 'fedaf' has no setting 'speed'; it has amnesia_steps,"),
-    "none of a property": (("--set", "dtype=none"), "Method 'fedaf' has no setting 'dtype'; it has amnesia_steps,"),
-    "unknown memory": (("--set", "memory=good"), "Setting 'memory' of 'fedaf' is 'good', but it must be uniform or"),
+    "nan": ((*OVERWRITE, "lr=nan"), "Setting 'lr' of 'overwrite' is nan, but it must be a finite number, 0 or larger"),
+    "infinite": ((*OVERWRITE, "lr=inf"), "Setting 'lr' of 'overwrite' is inf, but it must be a finite number, 0 or"),
+    "negative": ((*OVERWRITE, "lr=-1"), "Setting 'lr' of 'overwrite' is -1, but it must be a finite number, 0 or"),
+    "zero": ((*OVERWRITE, "sketch_rows=0"), "'sketch_rows' is 0, but it must be above 0."),
+    "word": ((*OVERWRITE, "lr=fast"), "Setting 'lr' of 'overwrite' is 'fast', but it must be a finite number, 0 or"),
+    "fraction": ((*OVERWRITE, "batch_size=1.5"), "Setting 'batch_size' of 'overwrite' is 1.5, but it must be a whole"),
+    "date": ((*OVERWRITE, "lr=2020-01-01"), "Setting 'lr' of 'overwrite' is 2020-01-01, but it must be a finite "),
+    "list": ((*OVERWRITE, "lr=[1]"), "Setting 'lr' of 'overwrite' is [1], but it must be a finite number, 0 or larger"),
+    "none for a count": ((*OVERWRITE, "batch_size=none"), "Setting 'batch_size' of 'overwrite' is none, but it must"),
+    "none for a word": ((*OVERWRITE, "memory=none"), "Setting 'memory' of 'overwrite' is none, but it must be uniform"),
+    "none for a size": ((*OVERWRITE, "sketch_rows=none"), "Setting 'sketch_rows' of 'overwrite' is none, but it must"),
+    "none of nothing": ((*OVERWRITE, "speed=none"), "Method 'overwrite' has no setting 'speed'; it has amnesia_steps,"),
+    "none of a property": ((*OVERWRITE, "dtype=none"), "Method 'overwrite' has no setting 'dtype'; it has amnesia_"),
+    "unknown memory": ((*OVERWRITE, "memory=good"), "Setting 'memory' of 'overwrite' is 'good', but it must be"),
     "device": (("--device", "abacus"), "Device 'abacus' cannot be used on this machine; use cpu."),
-    "sketch": (("--set", "sketch_rows=1000000000"), "A sketch of 1000000000 rows for "),
+    "sketch": ((*OVERWRITE, "sketch_rows=1000000000"), "A sketch of 1000000000 rows for "),
     "target": (("--target", "client=1,hue=3"), "The target 'client=1,hue=3' cannot be read; write client=0,class=3,"),
     "target words": (("--target", "everything"), "The target 'everything' cannot be read; write it as client=0,class="),
     "further client": (("--target", "client=7"), "Client 7 does not exist; this federation has clients 0 to 2."),
@@ -540,7 +554,12 @@ TARGETS: dict[str, tuple[tuple[str, ...], str]] = {
         "Method 'sga' cannot forget the 2x2 patch at 2,2 of client 0: it takes back what the samples' labels taught",
     ),
     "a feature as in the paper": (
-        ("--client", "0", "--feature", "2,2,2,2", "--preset", "paper"), "The paper's FedAF does not say how ",
+        ("--client", "0", "--feature", "2,2,2,2", "--method", "fedaf"),
+        "it is the paper's, which says nothing of features; use one of ladder, overwrite, retrain,",
+    ),
+    "a feature and the rung that cannot": (
+        ("--client", "0", "--feature", "2,2,2,2", "--effort", "rebuild"),
+        "Method 'rebuild' cannot forget the 2x2 patch at 2,2 of client 0: it asks how well the target is known",
     ),
     "another's samples": (("--client", "0", "--samples", "FOLDER/foreign"), "(nor are 2 more); a client can only"),
 }  # fmt: skip
@@ -566,7 +585,8 @@ def test_forget_refuses_targets(fedforget: Command, trained: Path, tmp_path: Pat
 def test_a_sketch_that_does_not_fit_says_what_would(fedforget: Command, trained: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(planning, "available_bytes", lambda device: 2**20)
     before = files(trained)
-    sentence = refused(fedforget("forget", trained, "--client", "0", "--class", held(0)[0], "--set", "sketch_rows=75"))
+    words = ("--client", "0", "--class", held(0)[0], *OVERWRITE, "sketch_rows=75")
+    sentence = refused(fedforget("forget", trained, *words))
     assert sentence.startswith("A sketch of 75 rows for 14,538 parameters needs 0.00 GiB")
     assert "use 14 rows or fewer, or store it as bfloat16." in sentence
     assert files(trained) == before

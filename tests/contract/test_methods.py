@@ -435,7 +435,7 @@ def test_without_a_history_a_method_that_needs_one_is_refused(world: World, meth
 
 def test_unknown_methods_and_presets_are_refused(world: World):
     federation = world.federation()
-    with pytest.raises(InputError, match=r"^Method 'fedof' is unknown; choose one of retrain, fedaf,"):
+    with pytest.raises(InputError, match=r"^Method 'fedof' is unknown; choose one of ladder, overwrite, rebuild,"):
         forget(federation, world.before, CLASS, SCHEDULE, "fedof")
     with pytest.raises(InputError, match=r"^Method 'retrain' has no preset 'paper'; choose one of default\.$"):
         forget(federation, world.before, CLASS, SCHEDULE, "retrain", "paper")
@@ -443,7 +443,8 @@ def test_unknown_methods_and_presets_are_refused(world: World):
 
 
 def test_the_first_preset_is_the_default():
-    assert method_settings("fedaf")[0] == "recommended"
+    assert method_settings("overwrite")[0] == "default"
+    assert method_settings("fedaf")[0] == "paper"
     for method, row in METHODS.items():
         assert method_settings(method) == next(iter(row.presets.items()))
 
@@ -648,7 +649,7 @@ def test_retrain_is_a_federation_that_never_had_the_feature(world: World):
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("method", ["fedaf", "retrain"])
+@pytest.mark.parametrize("method", ["overwrite", "retrain"])
 def test_what_is_new_beside_a_feature_that_was_served(world: World, method: str):
     """A class can still go after a feature, and another feature; the same feature cannot."""
     own = ErasureRequest.of_feature(0, FEATURE.feature)

@@ -76,7 +76,8 @@ def test_the_breaks_are_those_of_the_equations_and_leave_buffers(normalised: boo
         next(state for task, state in rounds_of(world) if (task.purpose, task.round) == (purpose, 0))
         for purpose in ("between", "rebuilding 0")
     )
-    first, second = curves["left"]
+    whole, first, second = curves["stays"]
+    assert whole == 1.0
     assert first == (0.75 if normalised else 0.4)
     for name, tensor in slow_break(world, before, first, "0.weight" if normalised else None, 0).items():
         assert torch.allclose(between[name].to(tensor), tensor, atol=1e-6), name
@@ -223,7 +224,7 @@ def test_a_federation_that_holds_nothing_out_is_rebuilt_unsteered():
         world.client(client).held_out = None
     before = state_of(network())
     state, curves = rebuilt(world, before)
-    assert curves == {"memory": [], "accuracy": [], "left": [0.4, 0.4]}
+    assert curves == {"stays": [1.0, 0.4, 0.4]}
     assert digest(state) != digest(before)
 
 

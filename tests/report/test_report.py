@@ -256,10 +256,10 @@ def test_a_clean_target_is_held_against_retrain_not_against_zero(
     assert "The same image with the trigger" not in text  # the run's backdoor is in another target
 
 
-def test_the_summary_is_about_the_default_where_cheaper_ones_were_run_too() -> None:
+def test_the_summary_is_about_the_default_where_others_were_run_too() -> None:
     audit = make_audit()
-    audit["rows"].insert(2, measured("fedaf", "quick", 1.0, 2.0))
-    assert Comparison(audit).default == audit["rows"][3]
+    audit["rows"].append(measured("ladder", "default", 1.0, 2.0))
+    assert Comparison(audit).default == audit["rows"][4]
 
 
 def test_a_default_method_that_diverged_is_the_headline(page: Page) -> None:

@@ -19,7 +19,6 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Task, Train
-from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs import audit as auditing
@@ -30,6 +29,7 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.demo import demo_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, forget_run
+from fedforget.runs.ladder import forget
 from fedforget.runs.store import load_model
 from fedforget.runs.train import train_run
 
@@ -215,7 +215,7 @@ def test_a_request_during_training_waits_for_the_next_round(tmp_path: Path, aske
 
     def progress(what: str, done: int, total: int) -> None:
         if done == 4 and not answers:
-            answers.append(forget_run(folder, [CLASS], lr=0.02))
+            answers.append(forget_run(folder, [CLASS], "overwrite", lr=0.02))
             assert [p.name for p in Run(folder).queued()] == [f"{requests_id([CLASS])}.json"]
 
     run = train_run(folder, CONFIG, progress=progress)
@@ -224,7 +224,7 @@ def test_a_request_during_training_waits_for_the_next_round(tmp_path: Path, aske
     assert run.queued() == []
     excluded = {t.round: t.exclude for t, _ in asked if isinstance(t, Train) and t.purpose == "train"}
     assert excluded == {0: (), 1: (), 2: (CLASS,), 3: (CLASS,)}
-    result = json.loads((branch_folder(run, [CLASS], "fedaf", "recommended") / "result.json").read_text())
+    result = json.loads((branch_folder(run, [CLASS], "overwrite", "default") / "result.json").read_text())
     assert result["settings"]["lr"] == 0.02, "single settings wait in the queue too"
 
     # By hand: two rounds, forget, two rounds without the target.
@@ -232,7 +232,7 @@ def test_a_request_during_training_waits_for_the_next_round(tmp_path: Path, aske
     state, schedule = state_of(federation.model), CONFIG.schedule
     for round in (0, 1):
         state = run_round(federation, state, schedule.train_task(round))
-    state = forget(federation, state, CLASS, schedule, lr=0.02).state
+    state = forget(federation, state, CLASS, schedule, "overwrite", lr=0.02).state
     for round in (2, 3):
         state = run_round(federation, state, schedule.train_task(round, [CLASS]))
     assert digest(run.load_model()) == digest(state)
@@ -251,7 +251,7 @@ def test_a_request_during_the_last_round_is_served_after_it(tmp_path: Path, fini
     assert run.queued() == []
     assert run.served == ()
     assert digest(run.load_model()) == reference, "after training a request branches, the trunk stays"
-    branch = branch_folder(run, [CLASS], "fedaf", "recommended")
+    branch = branch_folder(run, [CLASS], "ladder", "default")
     direct = forget_run(Path(shutil.copytree(finished, tmp_path / "other")), [CLASS])
     assert direct is not None
     for name in ("sha256", "settings", "requests"):
@@ -328,7 +328,7 @@ def test_the_second_request_starts_from_the_model_that_was_adopted(trained: Path
 def test_an_unfinished_retrain_of_another_trunk_is_not_gone_on_with(trained: Path, no_report: None):
     """It trained on what has been forgotten since."""
     with pytest.raises(Stop):
-        forget_run(trained, [OTHER], "retrain", progress=stop_at("retrain (default)", 7))
+        forget_run(trained, [OTHER], "retrain", progress=stop_at("retrain", 7))
     forget_run(trained, [CLASS], adopt=True)
     folder = forget_run(trained, [OTHER], "retrain")
     assert folder is not None
@@ -382,7 +382,7 @@ def test_an_interruption_while_a_queued_request_is_served(tmp_path: Path, monkey
 def test_a_queued_request_that_fails_does_not_block_training(tmp_path: Path, reference: str):
     folder = interrupted(tmp_path / "run", 5)
     with pytest.raises(InputError, match=r"^A sketch of 1000000000 rows"):
-        forget_run(folder, [CLASS], sketch_rows=1_000_000_000)
+        forget_run(folder, [CLASS], "overwrite", sketch_rows=1_000_000_000)
     assert Run(folder).queued() == []
     assert digest(train_run(folder).load_model()) == reference
 
@@ -428,10 +428,10 @@ def test_every_method_branches_from_the_trained_model(trained: Path, reference: 
 
 
 def test_forgetting_twice_overwrites_the_branch(trained: Path):
-    first = forget_run(trained, [CLASS], lr=0.01)
+    first = forget_run(trained, [CLASS], "overwrite", lr=0.01)
     assert first is not None
     before = json.loads((first / "result.json").read_text())
-    second = forget_run(trained, [CLASS], lr=0.03)
+    second = forget_run(trained, [CLASS], "overwrite", lr=0.03)
     assert second == first
     after = json.loads((first / "result.json").read_text())
     assert (before["settings"]["lr"], after["settings"]["lr"]) == (0.01, 0.03)
@@ -444,7 +444,7 @@ def test_forgetting_twice_overwrites_the_branch(trained: Path):
 def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    branch = forget_run(trained, [CLASS], lr=0.01)
+    branch = forget_run(trained, [CLASS], "overwrite", lr=0.01)
     assert branch is not None
 
     def stop(*_: Any, **__: Any) -> None:
@@ -453,11 +453,11 @@ def test_an_interruption_while_a_branch_is_overwritten_leaves_no_false_result(
     with monkeypatch.context() as patch:
         patch.setattr(record, "write_sealed", stop)
         with pytest.raises(Stop):
-            forget_run(trained, [CLASS], lr=0.03)
+            forget_run(trained, [CLASS], "overwrite", lr=0.03)
     assert not (branch / "result.json").exists(), "a new model must not stand beside the old result"
     with pytest.raises(InputError, match=r"^Nothing has been forgotten in"):
         audit_run(trained)
-    assert forget_run(trained, [CLASS], lr=0.03) == branch
+    assert forget_run(trained, [CLASS], "overwrite", lr=0.03) == branch
 
 
 @pytest.mark.usefixtures("no_report")
@@ -498,7 +498,7 @@ def test_the_rows_hold_every_figure(trained: Path):
     audit = audit_run(trained).to_json()
     assert audit == json.loads((trained / "audit.json").read_text())
     assert [(row["method"], row["preset"]) for row in audit["rows"]] == [
-        ("before", None), ("retrain", "default"), ("fedaf", "recommended"), ("fedaf-c", "default"),
+        ("before", None), ("retrain", "default"), ("fedaf", "paper"), ("fedaf-c", "default"),
     ]  # fmt: skip
     assert audit["target_samples"] == CONFIG.build_federation(CONFIG.load_dataset()).check([CLASS])[0].target
     for row in audit["rows"]:
@@ -531,7 +531,7 @@ def test_an_interrupted_audit_goes_on_with_the_rounds_it_has(trained: Path, aske
     assert whole is not None
     asked.clear()
     with pytest.raises(Stop):
-        audit_run(trained, progress=stop_at("retrain (default)", 8))
+        audit_run(trained, progress=stop_at("retrain", 8))
     assert ordinary_rounds(asked) == {0: 3, 1: 3, 2: 2}
     branch = branch_folder(Run(trained), [CLASS], "retrain", "default")
     assert not (branch / "result.json").exists()
@@ -554,7 +554,7 @@ def test_an_interrupted_retrain_with_other_settings_is_not_gone_on_with(trained:
     """Two oracles begin from different weights: the rounds of one are not the other's."""
     expected = forget_run(Path(shutil.copytree(trained, trained.parent / "other")), [CLASS], "retrain", oracle=1)
     with pytest.raises(Stop):
-        forget_run(trained, [CLASS], "retrain", progress=stop_at("retrain (default)", 8))
+        forget_run(trained, [CLASS], "retrain", progress=stop_at("retrain", 8))
     branch = forget_run(trained, [CLASS], "retrain", oracle=1)
     assert expected is not None
     assert branch is not None
@@ -626,7 +626,7 @@ def test_a_whole_client_and_samples_end_to_end(trained: Path):
     for request in (ErasureRequest.of_client(1), ErasureRequest.of_samples(2, ids)):
         forget_run(trained, [request])
         audit = audit_run(trained, [request]).to_json()
-        assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "fedaf"]
+        assert [row["method"] for row in audit["rows"]] == ["before", "retrain", "ladder"]
         assert audit["rows"][0]["bd_acc_test"] is None, "no trigger belongs to this request"
         assert audit["rows"][0]["bd_acc_plain"] is None
         assert audit["rows"][2]["bd_acc"] is not None

@@ -3,7 +3,8 @@
     alone    no oracle. R against held-out samples of the same kind: accuracy, loss, two attacks; now and a round later;
              and held-out samples of all classes against the model before
     quick    3 oracles. Accuracy and loss on R, four attacks, relearning, what comes back after 1 round, linear probe,
-             and held-out samples of R's classes and of all
+             and held-out samples of R's classes and of all. Loss and relearning of an honest target stand beside those
+             of unseen samples of its kind (docs/decisions/audit.md)
     full     8 oracles, and what comes back after 1, 3 and 5 rounds
 
 Accuracies are always taken; the rest comes in groups that can be left out (`ATTACKS`), and is missing then.
@@ -29,7 +30,7 @@ from fedforget.audit.feature_sensitivity import Sensitivity, about_features, mea
 from fedforget.audit.measures import measure_clients, share_as_trained
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.audit.probe import linear_probe
-from fedforget.audit.relearning import relearning_curve, relearning_speed
+from fedforget.audit.relearning import Side, relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.observed import Progress
@@ -143,46 +144,56 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             f"membership by {'calibrated margin' if n == 'calibrated' else n}": r for n, r in attacked.areas.items()
         }
         once = {
-            "loss on the target": attacked.loss,
+            _loss(poisoned): attacked.loss if poisoned else attacked.loss_gap,
             "loss spared, beside unseen data": attacked.calibrated_gap,
             "unseen data of the same classes": attacked.same_classes,
         }
         _take(readings, {**once, **areas}, "")
 
-    def take(name: str, measure: Callable[[], tuple[float | None, int]]) -> None:
-        """(a percentage, of how many samples)."""
-        value, count = attempt(name, measure) or (None, 0)
-        if value is not None:
-            _take(readings, {name: percentage(value / 100.0 * count, count)}, "")
+    def share(percent: float | None, count: int) -> Reading | None:
+        return None if percent is None else percentage(percent / 100.0 * count, count)
 
-    def relearn() -> tuple[float | None, int]:
-        curve = relearning_curve(case.federation, state, case.requests, case.schedule, served=case.served)
-        if curve is None:
-            raise FedForgetError("nothing of the target is left.")
-        pictures["relearning"] = curve.to_json()
-        return relearning_speed(curve).mean_accuracy, judged
+    def relearn() -> Reading | None:
+        """The mean share on the way; of an honest target, less that of as many unseen samples of its kind."""
+        means: list[Reading] = []
+        sides: tuple[Side, ...] = ("whole",) if poisoned else ("target", "kind")
+        for side in sides:
+            curve = relearning_curve(
+                case.federation, state, case.requests, case.schedule, served=case.served, side=side
+            )
+            if curve is None:
+                raise FedForgetError("nothing of the target is left, or no unseen sample of its kind.")
+            pictures.setdefault("relearning", curve.to_json())
+            mean = share(relearning_speed(curve).mean_accuracy, curve.evidence or curve.target)
+            if mean is None:
+                return None
+            means.append(mean)
+        own, *other = means
+        return own if not other else Reading(own.value - other[0].value, math.hypot(own.error, other[0].error))
 
-    def back() -> tuple[float | None, int]:
+    def back() -> Reading | None:
         lasting = durability(
             case.federation, state, case.requests, case.schedule, LATER[case.level],
             served=case.served, attack="membership" in case.attacks,
         )  # fmt: skip
         pictures["comes back"] = lasting.to_json()
-        return lasting.known[-1].bd_acc, judged
+        return share(lasting.known[-1].bd_acc, judged)
 
-    def probe() -> tuple[float | None, int]:
+    def probe() -> Reading | None:
         told = linear_probe(
             case.federation, state, case.requests, served=case.served, seed=case.schedule.seed,
             threads=case.schedule.threads,
         )  # fmt: skip
         notes.extend(told.notes)
-        return told.target_acc, told.evidence or told.target_count
+        return share(told.target_acc, told.evidence or told.target_count)
 
     for group, name, taken in (
-        ("relearning", "relearning", relearn), ("return", "comes back", back), ("probe", "linear probe", probe),
-    ):  # fmt: skip
+        ("relearning", _relearning(poisoned), relearn),
+        ("return", "comes back", back),
+        ("probe", "linear probe", probe),
+    ):
         if group in case.attacks:
-            take(name, taken)
+            _take(readings, {name: attempt(name, taken)}, "")
     return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
 
 
@@ -246,6 +257,17 @@ def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None], whe
     readings.update({name + when: reading for name, reading in found.items() if reading is not None})
 
 
+def _loss(poisoned: bool) -> str:
+    """What a model that is less sure of everything, or trained for a shorter time, loses on honest samples is no sign
+    that it saw them: there the loss stands beside that on unseen data of their kind. A backdoor spreads to that."""
+    return "loss on the target" if poisoned else "loss below unseen data"
+
+
+def _relearning(poisoned: bool) -> str:
+    """So too how fast it learns them again."""
+    return "relearning" if poisoned else "relearning, beside unseen data"
+
+
 ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy")
 
 
@@ -293,13 +315,13 @@ def judge(
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
     evidence += [
-        compared("loss on the target", "low", over=not poisoned),
+        compared(_loss(poisoned), "low" if poisoned else "high", over=not poisoned),
         compared("membership by loss", over=not poisoned),
         compared("membership by entropy", over=False),
         compared("membership by rmia", over=not poisoned),
         compared("membership by calibrated margin", over=not poisoned),
         compared("loss spared, beside unseen data", over=not poisoned),
-        compared("relearning", over=False),
+        compared(_relearning(poisoned), over=False),
         compared("comes back", over=not poisoned),
         compared("unseen data of the same classes", memory=False),
         compared("linear probe", over=False),

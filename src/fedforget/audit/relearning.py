@@ -12,6 +12,10 @@ That is memory, or damage: a model that is sure of nothing learns strange labels
 the true ones (an untrained network with 40 mislabelled digits: 0.4), so read it beside the retained accuracy. A target
 with one label alone is learned within a step or two by every model, and then the curve tells little.
 
+What a model learns fast depends on what else it knows: one that was trained half as long, without R, learns honest
+samples again sooner than Retrain, and so is no proof that it saw them. So an honest target is held against as many
+unseen samples of its kind, learned by a copy of the same model (`Side`).
+
 The attack without R is in `audit.durability`."""
 
 from __future__ import annotations
@@ -20,13 +24,15 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
+from fedforget.federation.beside import same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, Evaluation, evaluate
 from fedforget.federation.rounds import Schedule
@@ -37,6 +43,8 @@ from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
+Side = Literal["whole", "target", "kind"]
+"""All of R; or as many samples of R as there are held-out ones of its kind; or as many of these in place of R."""
 _CURVES = ("steps", "as_trained", "flipped_hits", "loss")
 
 POINTS = 10
@@ -60,6 +68,7 @@ class Relearn(Task):
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
+    side: Side = "whole"
     epochs: int = 3
     lr: float = 0.01
     momentum: float = 0.9
@@ -72,7 +81,7 @@ class Relearn(Task):
                 raise InputError(f"Relearning setting '{name}' is {getattr(self, name)}, but it must be 1 or larger.")
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        target = client.target(self.requests, self.served)
+        target = self._samples(client)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
         model = client.load(state)
         optimiser = SGD(model.parameters(), self.lr, self.momentum)
@@ -96,6 +105,17 @@ class Relearn(Task):
             },
             gradient_evaluations=sum(len(batch) for batch in batches) + FORWARD_COST * len(target) * len(known),
         )
+
+    def _samples(self, client: Client) -> Samples:
+        target = client.target(self.requests, self.served)
+        if self.side == "whole":
+            return target
+        nothing = target.select(torch.zeros(0, dtype=torch.int64))
+        kind = same_kind(target, nothing if client.held_out is None else client.held_out)
+        generator = derive_generator(self.seed, "relearn", "client", client.index, "samples")
+        samples, other = (kind, target) if self.side == "kind" else (target, kind)
+        chosen = torch.randperm(len(samples), generator=generator)[: len(other)].sort().values
+        return samples.select(chosen.to(samples.labels.device))
 
     def _known(self, target: Samples, client: Client, step: int) -> Evaluation:
         known = evaluate(client.model, target, client.normalisation, client.classes, client.device)
@@ -144,12 +164,14 @@ def relearning_curve(
     served: Sequence[ErasureRequest] = (),
     epochs: int = 3,
     points: int = POINTS,
+    side: Side = "whole",
 ) -> RelearningCurve | None:
     """The curve of `state`, trained with the federation's own learning rate, momentum and batch size; the counts and
-    losses of all clients that ask are added up. None where nothing of R is left but what was `served` before."""
+    losses of all clients that ask are added up. None where nothing of R is left but what was `served` before, or
+    nothing to hold it against."""
     task = Relearn(
         seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), epochs=epochs,
-        lr=schedule.lr, momentum=schedule.momentum, batch_size=schedule.batch_size, points=points,
+        lr=schedule.lr, momentum=schedule.momentum, batch_size=schedule.batch_size, points=points, side=side,
     )  # fmt: skip
     target = evidence = 0
     sums: dict[str, list[float]] = {name: [0.0] * (points + 1) for name in _CURVES}

@@ -46,8 +46,10 @@ def forget(
     requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
         raise InputError(f"Name one target, and whose it is: {targets.HOW_TO_NAME_ONE}.")
-    if method is not None and (effort is not None or at_most is not None):
+    if method not in (None, LADDER) and (effort is not None or at_most is not None):
         raise InputError("--effort and --at-most are about the ladder; leave them out, or leave out --method.")
+    if method is None and preset is not None:
+        raise InputError("A preset is one method's; name the method too, such as --method fedaf --preset paper.")
     method, climbing = method or LADDER, {"lowest": effort, "at_most": at_most or effort}
     overrides = {name: rung for name, rung in climbing.items() if rung} | _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)

@@ -191,7 +191,8 @@ def method_settings(method: str, preset: str | None = None, /, **overrides: Any)
     names = [item.name for item in fields(chosen)]
     for name in overrides:
         if name not in names:
-            raise InputError(f"Method '{method}' has no setting '{name}'; it has {', '.join(names)}.")
+            more = ". For a setting of one method, name that method" if method == LADDER else ""
+            raise InputError(f"Method '{method}' has no setting '{name}'; it has {', '.join(names)}{more}.")
     _check_types(method, chosen, overrides)
     return preset, replace(chosen, **overrides)
 
@@ -226,10 +227,11 @@ def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None
         elif isinstance(value, int | float):
             fits = (float in numbers or (int in numbers and isinstance(value, int))) and 0 <= value < math.inf
         else:
-            fits = isinstance(value, str) and value in words
+            fits = isinstance(value, str) and (value in words or str in options)
         if not fits:
             count = "a whole number, 0 or larger" if int in numbers else "a finite number, 0 or larger"
             allowed = [*([count] if numbers else []), *words, *(["true", "false"] if bool in options else [])]
+            allowed += ["a name"] if str in options else []
             allowed += ["none"] if NoneType in options else []
             shown = f"'{value}'" if isinstance(value, str) else "none" if value is None else value
             raise InputError(f"Setting '{name}' of '{method}' is {shown}, but it must be {' or '.join(allowed)}.")
@@ -257,7 +259,7 @@ def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest
         method, settings = "rebuild", METHODS["rebuild"].presets["default"]
     feature, why = next((r for r in requests if r.kind == "feature"), None), METHODS[method].no_feature
     if feature is not None and why:
-        can = ", ".join(name for name, known in METHODS.items() if not known.no_feature)
+        can = ", ".join((LADDER, *(name for name, known in METHODS.items() if not known.no_feature)))
         raise InputError(f"Method '{method}' cannot forget {feature.describe()}: {why}; use one of {can}.")
     check = METHODS[method].check
     if check is not None:

@@ -29,7 +29,10 @@ class LadderSettings:
             if getattr(self, name) not in RUNGS:
                 raise InputError(f"The rung '{getattr(self, name)}' is unknown; choose one of {', '.join(RUNGS)}.")
         if not self.rungs:
-            raise InputError(f"The climb would begin at {self.lowest} and end at {self.at_most}, which lies below it.")
+            raise InputError(
+                f"The climb would begin at {self.lowest} and end at {self.at_most}, which lies below it; "
+                "choose a higher end or a lower beginning."
+            )
 
     @property
     def rungs(self) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def mounted(methods: Sequence[Judged]) -> str:
     taken = {finding.name for method in methods for finding in method.findings if finding.says != "missing"}
     made = {
         "membership attacks": any(name.startswith("membership") for name in taken),
-        "relearning": "relearning" in taken,
+        "relearning": any(name.startswith("relearning") for name in taken),
         "values of the feature from other samples": any(name.startswith("sensitivity") for name in taken),
         "further rounds": any(name.endswith(("comes back", "one round later")) for name in taken),
         "a linear probe": "linear probe" in taken,
@@ -169,6 +169,7 @@ def remark(finding: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
 
 def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Callable[[float | None], str]]:
     """(unit, least and most possible, how it is written) of a measure; without oracle it is a difference."""
+    difference = name.endswith(("beside unseen data", "below unseen data"))
     if name.startswith("membership"):
         if with_oracle:
             return "area", (0.0, 1.0), lambda value: number(value, ".3f")
@@ -176,9 +177,9 @@ def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Ca
     if name.startswith("sensitivity"):
         return "", (0.0, math.inf), sensed
     if name.startswith("loss"):
-        if with_oracle and not name.startswith("loss spared"):  # which is a difference in any case
+        if with_oracle and not difference:
             return "nats", (0.0, math.inf), lambda value: number(value, ".3g")
         return "nats", (-math.inf, math.inf), lambda value: number(value, "+.3g")
-    if with_oracle:
+    if with_oracle and not difference:
         return "", (0.0, 100.0), percent
     return "points", (-100.0, 100.0), lambda value: number(value, "+.1f")
