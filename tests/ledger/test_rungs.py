@@ -170,10 +170,7 @@ def test_what_cannot_be_retrained(world: World, state: str):
     complaint = "was retrained already" if state == "exact" else f"is {state}; it cannot be retrained"
     with pytest.raises(ConflictError, match=complaint):
         world.ledger.versions.retrain(request.id, actor="oscar")
-    assert (
-        world.ledger.requests.get(request.id) == before
-        or world.ledger.requests.get(request.id).to_json() == before.to_json()
-    )
+    assert world.ledger.requests.get(request.id).to_json() == before.to_json()
     assert world.ledger.trail.check().problems == ()
 
 

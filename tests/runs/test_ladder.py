@@ -232,9 +232,7 @@ def test_what_looks_unseen_stays_and_costs_the_scout_alone(clean: tuple[Tapped, 
 
 
 @pytest.mark.parametrize("lowest", ["overwrite", "rebuild"])
-def test_where_nothing_is_seen_and_even_that_harms_others_the_model_stays(
-    noisy: tuple[Dataset, State], lowest: str
-):
+def test_where_nothing_is_seen_and_even_that_harms_others_the_model_stays(noisy: tuple[Dataset, State], lowest: str):
     """Others answer after the rung as though they knew nothing any more."""
     data, before = noisy
 
