@@ -131,6 +131,10 @@ def broken(rule: str, world: World) -> list[tuple[str, dict[str, Any]]]:
             ("UPDATE requests SET due = '2030'", {}),
             ("UPDATE requests SET due = '1999', extended = 1, extension_reason = 'x'", {}),
         ],
+        "request_effort": [
+            ("UPDATE requests SET effort = 'retrain'", {}),
+            ("UPDATE requests SET effort = 'retrain', state = 'failed', reason = 'x', version = NULL", {}),
+        ],
         "request_served": [("UPDATE requests SET version = 1", {})],
         "version_begins": [
             (NEW_VERSION, {"number": 3, "parent": 2, "state": "superseded"}),

@@ -36,7 +36,7 @@ def test_a_version_says_where_it_comes_from(world: World):
     assert second.to_json() == done.version.to_json() == world.ledger.versions.current("digits").to_json()
     assert (first.state, second.state, second.parent, second.kind) == ("superseded", "current", 1, "forgotten")
     assert (second.sha256, second.method, second.settings, second.cost) == (
-        result.model, "fedaf", {"epochs": 1}, Cost(bytes=3).to_json(),
+        result.model, "ladder", {"epochs": 1}, Cost(bytes=3).to_json(),
     )  # fmt: skip
     assert (second.verdict, second.accuracy_before, second.accuracy_after) == ("forgotten", 90.0, 89.5)
     found = world.ledger.requests.get(request.id)

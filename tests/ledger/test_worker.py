@@ -24,12 +24,15 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.certificate import read_keys, verify_certificate
 from fedforget.ledger.clock import utc_now
+from fedforget.ledger.executors import LocalExecutor
+from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.worker import Worker
 from fedforget.methods import forget
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run
+from fedforget.runs.job import Job, Outcome, rungs_tried
 from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(0, 3)
@@ -122,6 +125,86 @@ def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Pa
     assert office.work() == 0
 
 
+def rungs_of(office: Office, id: str) -> list[dict]:
+    """What the trail tells of a request's climb, oldest first."""
+    return [json.loads(event.body) for event in office.ledger.trail.events(request=id, kinds=["rung"], after=0)]
+
+
+def test_a_federation_climbs_and_what_is_not_shown_is_retrained_when_a_person_says_so(office: Office):
+    """Two requests that wait together climb together, and one Retrain serves both: exact, so nobody must decide."""
+    ledger = office.ledger
+    office.register("climbs", method="ladder", settings={"exact_below": 0}, together=2)
+    ids = [office.queue(samples_of(client, 0), "climbs") for client in (0, 1)]
+    assert office.work(publish=False) == 2
+    assert office.states(ids) == ["deciding"] * 2
+    one, other = (rungs_of(office, id) for id in ids)
+    assert one == other
+    assert (one[-1]["word"], one[-1]["version"]) == ("not enough evidence", 1), "three samples tell nothing"
+    reason = ledger.requests.get(ids[0]).reason or ""
+    assert reason.startswith(f"The ladder ended at {one[-1]['name']}: not enough evidence. {one[-1]['reason']}")
+    (held,) = ledger.trail.events(request=ids[0], kinds=["deciding"])
+    assert json.loads(held.body)["retrain"]["seconds"] > 0
+
+    ledger.versions.retrain(ids[0], actor="oscar")
+    assert office.work(publish=False) == 2
+    assert [(ledger.requests.get(id).state, ledger.requests.get(id).version) for id in ids] == [("done", 2)] * 2
+    assert (ledger.versions.current("climbs").verdict, ledger.versions.current("climbs").method) == ("exact", "ladder")
+    assert [(rung["name"], rung["word"]) for rung in rungs_of(office, ids[1])][-1] == ("retrain", "exact")
+    assert ledger.trail.check().problems == ()
+
+
+def test_below_its_limit_a_federation_is_simply_retrained(office: Office):
+    office.register("exact", method="ladder")
+    id = office.queue(CLASS, "exact")
+    assert office.work(publish=False) == 1
+    (rung,) = rungs_of(office, id)
+    assert (rung["name"], rung["word"], rung["reason"]) == (
+        "retrain", "exact", "It was trained afresh without the target.",
+    )  # fmt: skip
+    certificate = office.ledger.versions.certificate_of(id)
+    assert certificate is not None
+    record = json.loads(certificate.content)
+    assert record["method"]["settings"]["exact_below"] == 60.0
+    assert [{"version": 1, **tried} for tried in record["method"]["rungs"]] == [rung]
+    assert (record["measured"]["verdict"]["word"], record["evidence"]["level"]) == ("exact", "alone")
+
+
+class StopsAfterARung(LocalExecutor):
+    """Is told to stop as soon as one rung of a climb is behind it."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        super().__init__()
+        self._stop, self.seen = stop, list[dict]()
+
+    def execute(self, place: str, folder: Path, job: Job, keeper: Keeper) -> Outcome:
+        check = keeper.check
+
+        def stop_after_a_rung() -> None:
+            self.seen = self.seen or rungs_tried(folder)
+            if self.seen:
+                self._stop.set()
+            check()
+
+        keeper.check = stop_after_a_rung  # type: ignore[method-assign]
+        return super().execute(place, folder, job, keeper)
+
+
+@pytest.mark.real
+def test_a_climb_that_is_interrupted_goes_on_at_its_rung(ledger: Ledger, poisoned: Path):
+    office, stop = Office(ledger, poisoned), threading.Event()
+    # No accuracy may go, so rebuilding is not enough.
+    office.register(method="ladder", settings={"exact_below": 0, "lowest": "rebuild", "limit": 0.0})
+    id, executor = office.queue(CLASS), StopsAfterARung(stop)
+    assert Worker(ledger, "first", executor).run(stop) == 0
+    assert office.states([id]) == ["queued"]
+    assert [rung["name"] for rung in executor.seen] == ["rebuild"]
+    assert office.work("second", publish=False) == 1
+    rebuilt, retrained = rungs_of(office, id)
+    assert rebuilt["cost"] == executor.seen[0]["cost"], "it was not done again"
+    assert (retrained["name"], retrained["word"]) == ("retrain", "exact")
+    office.served_once([id])
+
+
 @pytest.mark.real
 def test_requests_follow_each_other_and_know_what_went_before(office: Office, tmp_path: Path):
     first, second, third = CLASS, samples_of(1, 0), ErasureRequest.of_client(2)
@@ -151,12 +234,12 @@ def test_what_the_run_forgot_before_it_was_registered_is_known(ledger: Ledger, r
 @pytest.mark.parametrize("level", ["alone", "quick"])
 def test_retrain_is_exact_and_publishes_itself(office: Office, level: str, tmp_path: Path):
     """Its model never saw the target: no officer is needed, whatever the audit of such a small model would say."""
-    office.register("thorough", method="retrain", audit_level=level)
-    ids = [office.queue(CLASS, "thorough"), office.queue(samples_of(1, 0), "thorough")]
-    ids.append(office.queue(CLASS, "thorough", subject="ben-3"))
+    office.register("afresh", method="retrain", audit_level=level)
+    ids = [office.queue(CLASS, "afresh"), office.queue(samples_of(1, 0), "afresh")]
+    ids.append(office.queue(CLASS, "afresh", subject="ben-3"))
     assert office.work(publish=False) == 3
-    office.served_once(ids, "thorough")
-    versions = office.ledger.versions.of("thorough")
+    office.served_once(ids, "afresh")
+    versions = office.ledger.versions.of("afresh")
     assert [version.method for version in versions] == [None, "retrain", "retrain", "none"]
     assert [version.verdict for version in versions] == [None, "exact", "exact", "exact"]
     assert evidence_of(office, ids[1], tmp_path)["models"]["subject"]["exact"] is True
@@ -485,8 +568,8 @@ def test_one_wrong_request_does_not_spoil_the_others(office: Office, clock: Tick
 def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
     """It is given back at once, nothing is counted against it, and what was trained is not trained again."""
     ledger, stop = office.ledger, threading.Event()
-    office.register("quick", audit_level="quick")
-    id = office.queue(CLASS, "quick")
+    office.register("beside", audit_level="quick")
+    id = office.queue(CLASS, "beside")
     assert Worker(ledger, "stopped", Meddling(stage, stop.set)).run(stop) == 0
     request = ledger.requests.get(id)
     assert (request.state, request.failures) == ("queued", 0)
@@ -494,7 +577,7 @@ def test_stopped_at_any_stage_it_goes_on_there(office: Office, stage: str):
     watcher = Meddling("", lambda: None, seen=trained)
     assert Attended(ledger, "second", watcher).run(once=True) == 1
     assert ledger.requests.get(id).state == "done"
-    assert digest(weights(ledger, ledger.versions.current("quick").sha256)) == by_hand(office, 1, CLASS)
+    assert digest(weights(ledger, ledger.versions.current("beside").sha256)) == by_hand(office, 1, CLASS)
     assert ("fedaf-c (default)" in trained) == (stage == "fedaf-c"), "once forgotten, it is not forgotten again"
     if stage.startswith("examining"):
         assert trained.count("oracles") <= 1, "only to say that all are there"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from postgres_server import PostgresServer
 from worker_worlds import CONFIG, Office, WorkerProcess, samples_of
 
+from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.ledger.book import Ledger
+from fedforget.requests import ErasureRequest
 from fedforget.runs.train import train_run
 
 pytestmark = pytest.mark.slow
@@ -69,6 +73,36 @@ def test_twenty_kills(url: str, run: Path, tmp_path: Path):
         taken_over = [event for event in ledger.trail.events(kinds=["queued"], limit=500) if "taken over" in event.body]
         assert len(taken_over) >= KILLS // 3, "the kills met workers at work"
         assert left < TARGETS, "and some requests were served in between"
+
+
+def test_killed_in_a_climb_it_goes_on_at_its_rung(url: str, tmp_path: Path):
+    """Killed once one rung is told of, and again within Retrain: no rung is tried a second time."""
+    target, home = ErasureRequest.of_class(0, 3), tmp_path / "home"
+    schedule = replace(CONFIG.schedule, rounds=150)
+    train_run(tmp_path / "run", replace(CONFIG, schedule=schedule, backdoor=Backdoor(target, Trigger(2, margin=0), 7)))
+    with Ledger.open(home, url) as ledger:
+        office = Office(ledger, tmp_path / "run")
+        # No accuracy may go, so rebuilding is not enough.
+        office.register(method="ladder", settings={"exact_below": 0, "lowest": "rebuild", "limit": 0.0})
+        id = office.queue(target)
+
+        def told() -> list[str]:
+            return [
+                json.loads(event.body)["name"] for event in ledger.trail.events(request=id, kinds=["rung"], after=0)
+            ]
+
+        first = start(home, url, "first", tmp_path / "first.log")
+        wait_until(first, lambda: told() == ["rebuild"])
+        first.kill()
+        second = start(home, url, "second", tmp_path / "second.log")
+        wait_until(second, lambda: any(office.workplace().glob("forgotten/*/unfinished.json")))
+        second.kill()
+        assert office.states([id]) != ["done"], "it was killed in the climb"
+        last = start(home, url, "last", tmp_path / "last.log")
+        wait_until(last, lambda: office.states([id]) == ["done"])
+        assert last.end() == 0
+        assert told() == ["rebuild", "retrain"]
+        office.served_once([id])
 
 
 def test_two_workers_fifty_requests(postgres: PostgresServer, run: Path, tmp_path: Path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,7 @@ from fedforget.methods import method_settings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Trunk
+from fedforget.runs.ladder import Rung
 from fedforget.runs.record import Result
 from fedforget.runs.store import load_model
 
@@ -114,6 +115,12 @@ def write_evidence_of(model: str, file: Path, *, says: str = "forgotten") -> Pat
     return file
 
 
+def rung(name: str, word: str, seconds: float = 2.0) -> Rung:
+    """A rung that was tried."""
+    cost = Cost({"clients": seconds}, gradient_evaluations=100.0 * seconds)
+    return Rung(name, 0.25, cost, word, f"The check of {name} says so.", notes=("A note.",))
+
+
 class World:
     """`ann` asks, `oscar` is the officer; a federation `digits` of three clients."""
 
@@ -158,6 +165,7 @@ class World:
         says: str = "forgotten",
         fell: float | None = 0.0,
         cost: Cost | None = None,
+        rungs: Sequence[Rung] = (),
         **more: Any,
     ) -> Handover:
         """What a worker would have computed: the same bits whoever does it."""
@@ -167,6 +175,8 @@ class World:
         evidence = write_evidence_of(model, file, says=says)
         after = None if fell is None else 90.0 - fell
         made = Result("ladder", "default", (), Trunk("", ""), model, settings={"epochs": 1}, cost=cost or Cost())
+        if rungs:
+            made = replace(made, rungs=tuple(rungs), retrain={"gradient_evaluations": 5000.0, "seconds": 90.0})
         return Handover(made, evidence, 90.0, after, **more)
 
     def serve(self, worker: str = "first", **how: Any) -> Finished:

@@ -3,7 +3,8 @@
     schema, statement, fedforget, ledger, issued
     request        id, federation, subject, target, legal ground, received, due
     before, after  the model versions: number and SHA-256 of the weights
-    method         name, preset and settings
+    method         name, preset and settings; where the ladder was climbed, each rung that was tried: what it was
+                   forecast to cost (as a part of Retrain), what it cost, and what the check said
     evidence       SHA-256 of the evidence file, and its level
     measured       the verdict as the evidence has it (`exact` says how the model was made, and needs no measure),
                    retained accuracy before and after; of a feature request, how sensitive the model is to the feature,
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -57,10 +58,12 @@ def make_certificate(
     after: Version,
     level: str,
     verdict: Mapping[str, Any],
+    rungs: Sequence[Mapping[str, Any]],
     decision: Mapping[str, Any] | None,
     trail: Iterable[Mapping[str, Any]],
 ) -> str:
     """The text of a signed certificate; `level` and `verdict` are the evidence file's."""
+    method = {"name": after.method, "preset": after.preset, "settings": after.settings}
     content = {
         "schema": SCHEMA,
         "statement": STATEMENT,
@@ -80,7 +83,7 @@ def make_certificate(
         },
         "before": {"version": before.number, "sha256": before.sha256},
         "after": {"version": after.number, "sha256": after.sha256},
-        "method": {"name": after.method, "preset": after.preset, "settings": after.settings},
+        "method": {**method, "rungs": [dict(rung) for rung in rungs]} if rungs else method,
         "evidence": {"sha256": after.evidence, "level": level},
         "measured": {
             "verdict": dict(verdict),
@@ -162,6 +165,9 @@ def _problem_of_trail(record: Mapping[str, Any]) -> str | None:
         "evidence": record["evidence"]["sha256"],
         "verdict": record["measured"]["verdict"]["word"],
     }
+    told = [event["body"] for event in trail if event["kind"] == "rung"]
+    if any({"version": record["before"]["version"], **rung} not in told for rung in record["method"].get("rungs", ())):
+        return "its trail tells of other rungs of the ladder."
     if last["kind"] != RequestState.DONE or any(last["body"][name] != value for name, value in served.items()):
         return "its trail does not end with this result."
     from_text(record["issued"])

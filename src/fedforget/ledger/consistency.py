@@ -55,6 +55,7 @@ def _requests(session: Session) -> Iterator[str]:
     states: dict[str, str] = {}
     asked: dict[str, dict[str, Any]] = {}
     served: dict[str, dict[str, Any]] = {}
+    efforts: dict[str, str] = {}
     for request, kind, body in _events(session, *RequestState, "extended"):
         assert request is not None
         if kind != "extended":
@@ -63,6 +64,8 @@ def _requests(session: Session) -> Iterator[str]:
             asked[request] = asked.get(request, {}) | body
         if kind == RequestState.DONE:
             served[request] = body
+        if kind == RequestState.QUEUED and "effort" in body:
+            efforts[request] = body["effort"]
     received = select(Event.request, Event.actor).where(Event.kind == RequestState.RECEIVED)
     asked_by = {row.request: row.actor for row in session.execute(received)}  # said so alone, in older events
     for row in session.scalars(select(Request), execution_options={"yield_per": 1000}):
@@ -74,7 +77,7 @@ def _requests(session: Session) -> Iterator[str]:
             "target": json.loads(row.target), "ground": row.ground, "due": to_text(row.due),
             "months": row.extended or None,
         }  # fmt: skip
-        if any(said.get(name) != value for name, value in now.items()):
+        if any(said.get(name) != value for name, value in now.items()) or efforts.get(row.id) != row.effort:
             yield f"Request {row.id} is not the one that its events speak of."
         if row.state == RequestState.DONE:
             result = served.get(row.id, {})

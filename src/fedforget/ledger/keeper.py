@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from fedforget.errors import FedForgetError
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import LeaseLostError
+from fedforget.ledger.results import rung_told
 from fedforget.ledger.work import Claim
-from fedforget.runs.job import NotWanted
+from fedforget.runs.job import NotWanted, rungs_tried
 
 log = logging.getLogger(__name__)
 TELL_EVERY_S = 0.5
@@ -41,6 +44,8 @@ class Keeper:
         self._told: tuple[str, float] | None = None
         self._telling = threading.Lock()
         self._over = threading.Event()
+        self._climb: Path | None = None
+        self._rungs: list[dict[str, Any]] = []
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def progress(self, what: str, done: int, total: int) -> None:
@@ -49,9 +54,14 @@ class Keeper:
         reached = begin + (end - begin) * (done / total if total else 1.0)
         self._reached = (stage, max(reached, self._reached[1]))
 
+    def watch(self, folder: Path) -> None:
+        """Tell the ledger of each rung of the ladder that the job of this folder has behind it."""
+        self._climb = folder
+
     def auditing(self) -> None:
         """The model has forgotten; what follows is the audit."""
         self.check()
+        self._climb = None
         if not self._audits:
             self._ledger.work.start_audit(self._claim)
             self._audits = True
@@ -77,12 +87,19 @@ class Keeper:
                 self._told = self._reached
                 self._ledger.work.set_progress(self._claim, *self._told)
 
+    def _tell_rungs(self) -> None:
+        found = [] if self._climb is None else [rung_told(rung) for rung in rungs_tried(self._climb)]
+        if new := [rung for rung in found if rung not in self._rungs]:
+            self._ledger.work.tell_rungs(self._claim, new)
+            self._rungs += new
+
     def _keep(self) -> None:
         renew_every = self._lease_seconds / 3.0
         renewed = time.monotonic()
         while True:
             try:
                 self._tell()
+                self._tell_rungs()
                 if time.monotonic() - renewed >= renew_every:
                     self._ledger.work.heartbeat(self._claim, self._lease_seconds)
                     renewed = time.monotonic()

@@ -55,20 +55,30 @@ class CheckedResult:
     """(kind, path, SHA-256)."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By SHA-256: (kind, text). Empty where they are in the ledger already."""
+    rungs: tuple[dict[str, Any], ...] = ()
+    """What was tried, as `rung_told` gives it, where the ladder was climbed."""
+    retrain: dict[str, float] = field(default_factory=dict)
+    """What Retrain was forecast to cost, where the ladder was climbed."""
 
     def to_json(self) -> dict[str, Any]:
         names = ("model", "values", "level", "verdict")
-        return {name: getattr(self, name) for name in names} | {"remains": [list(item) for item in self.remains]}
+        values = {name: getattr(self, name) for name in names} | {"remains": [list(item) for item in self.remains]}
+        return values | ({"rungs": list(self.rungs), "retrain": self.retrain} if self.rungs else {})
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CheckedResult:
-        return cls(**{**values, "remains": tuple(tuple(item) for item in values["remains"])})
+        """One that was held before there was a ladder has no rungs."""
+        lists = {"remains": tuple(map(tuple, values["remains"])), "rungs": tuple(values.get("rungs", ()))}
+        return cls(**{**values, **lists})
 
     def reason_to_hold(self, accuracy_limit: float, lost: float | None) -> str | None:
         """Why an officer must decide; None: it may be published. What was not measured does not pass. `lost`: by how
         many points retained accuracy fell before, from the federation's first version on; None: nobody knows."""
+        audit = f"The audit says: {self.verdict['word']}."
+        if self.rungs and self.rungs[-1]["word"] not in GONE:
+            return f"The ladder ended at {rung_sentence(self.rungs[-1])} {audit}"
         if self.verdict["word"] not in GONE:
-            return f"The audit says: {self.verdict['word']}."
+            return audit
         now = fall(self.values["accuracy_before"], self.values["accuracy_after"])
         if now is None:
             return "The retained accuracy could not be measured."
@@ -78,6 +88,16 @@ class CheckedResult:
             points = f"{lost + now:.2f} points"
             return f"The retained accuracy is {points} below the first version's; the limit is {accuracy_limit:g}."
         return None
+
+
+def rung_told(rung: Mapping[str, Any]) -> dict[str, Any]:
+    """What is written down of a rung, from what `Rung.to_json` gives: all but its check's measures and its notes, which
+    are in the evidence and in the report."""
+    return {name: rung[name] for name in ("name", "forecast", "word", "reason", "cost")}
+
+
+def rung_sentence(rung: Mapping[str, Any]) -> str:
+    return f"{rung['name']}: {rung['word']}. {rung['reason']}"
 
 
 def fall(before: float | None, after: float | None) -> float | None:
@@ -108,7 +128,8 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
         "report": None if report is None else sha256_of(report),
     }  # fmt: skip
     try:
-        canonical(values)
+        rungs = tuple(rung_told(rung.to_json()) for rung in result.rungs)
+        canonical([values, list(rungs), dict(result.retrain)])
     except (TypeError, ValueError):
         raise InputError("The result's settings and cost must be plain finite values, to be written down.") from None
     verdict = {name: record["verdict"][name] for name in ("word", "with_oracle", "oracles", "reasons")}
@@ -120,7 +141,9 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     verdict |= {"sensitivity": heard} if heard else {}
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
     remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in handed.remains)
-    return CheckedResult(handed.model, values, record["level"], verdict, remains, documents)
+    return CheckedResult(
+        handed.model, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
+    )
 
 
 def _finite(value: float | None) -> float | None:

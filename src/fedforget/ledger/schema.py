@@ -236,6 +236,8 @@ class Request(Base):
     worker: Mapped[str | None] = mapped_column(String(128))
     version: Mapped[int | None] = mapped_column()
     """The version that forgot it."""
+    effort: Mapped[str | None] = mapped_column(String(16))
+    """The rung that a person chose, in place of what the federation does: retrain."""
     evidence: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     report: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     __table_args__ = (

@@ -8,9 +8,9 @@
                       ^                 │   ^                          │
                       └─────────────────┘   └──────────────────────────┘
 
-`deciding`: the verdict is neither `forgotten` nor `exact`, or retained accuracy fell too far since the first version;
-an officer publishes all the same (done), or rejects (failed). `failed` is for a person: queue it again, or refuse it
-with the reason."""
+`deciding`: the ladder or the audit found neither `forgotten` nor `exact`, or retained accuracy fell too far since the
+first version; an officer publishes all the same (done), rejects (failed), or has it retrained (queued). `failed` is for
+a person: queue it again, to be retrained or as before, or refuse it with the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
     _S.QUEUED: frozenset({_S.FORGETTING, _S.REFUSED}),
     _S.FORGETTING: frozenset({_S.AUDITING, _S.QUEUED, _S.FAILED}),
     _S.AUDITING: frozenset({_S.DONE, _S.DECIDING, _S.QUEUED, _S.FAILED}),
-    _S.DECIDING: frozenset({_S.DONE, _S.FAILED}),
+    _S.DECIDING: frozenset({_S.DONE, _S.FAILED, _S.QUEUED}),
     _S.FAILED: frozenset({_S.QUEUED, _S.REFUSED}),
     _S.DONE: frozenset({_S.FAILED}),
     _S.REFUSED: frozenset(),

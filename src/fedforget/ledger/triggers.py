@@ -61,6 +61,9 @@ RULES: tuple[Rule, ...] = (
          "a deadline moves by an extension only, and never back"),
     Rule("request_served", "requests", "UPDATE", f"NEW.state = OLD.state AND {_changed('version')}",
          "the version that served a request is set when it is done"),
+    Rule("request_effort", "requests", "UPDATE",
+         f"{_changed('effort')} AND (OLD.state = NEW.state OR NEW.state <> 'queued' OR NEW.effort IS NULL)",
+         "a person chooses a rung when the request is queued again"),
     Rule("request_kept", "requests", "DELETE", None, "a request is never deleted"),
     Rule("version_begins", "versions", "INSERT",
          "NEW.state <> 'current' OR NEW.number <> 1 + coalesce((SELECT max(number) FROM versions"

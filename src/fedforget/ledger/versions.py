@@ -21,7 +21,7 @@ from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
-from fedforget.ledger.work import Claim, Work
+from fedforget.ledger.work import RUNG, Claim, Work
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class Versions:
         actor = f"worker/{claim.worker}"
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
+            self._work.append_rungs(session, claim, requests, checked.rungs)
             self._keep_documents(session, checked)
             reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent))
             if reason is None:
@@ -105,6 +106,7 @@ class Versions:
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
+        said |= {"retrain": result.retrain} if result.retrain else {}
         actor = f"worker/{claim.worker}"
         held = self._requests.move(
             session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers
@@ -143,6 +145,26 @@ class Versions:
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             return self._publish(session, name, requests, checked, actor, decision)
 
+    def retrain(self, id: str, *, actor: str) -> list[Request]:
+        """Have a request retrained that an officer must decide about, or that failed: exact, whatever could be shown of
+        less. What waited for the decision is destroyed; requests that were served together go on together."""
+        name = self._requests.get(id).federation
+        with self._core.writing() as session:
+            self._federations.lock(session, name)
+            requests = locked(session, Request.id == id)
+            said: dict[str, Any] = {"effort": "retrain"}
+            if requests[0].state == RequestState.DECIDING:
+                requests = locked(session, Request.claim == requests[0].claim)
+                gone = delete(Candidate).where(Candidate.claim == requests[0].claim).returning(Candidate)
+                candidate = session.scalars(gone).one()
+                if candidate.result["verdict"]["word"] == "exact":
+                    raise ConflictError("What waits was retrained already, so doing it again would change nothing.")
+                said["destroyed"] = self._models.destroy_unnamed(session, candidate.sha256)
+            elif requests[0].state != RequestState.FAILED:
+                raise ConflictError(f"The request is {requests[0].state}; it cannot be retrained now.")
+            fresh = {"effort": "retrain", "attempts": 0, "failures": 0, "not_before": self._core.clock()}
+            return self._requests.move(session, requests, RequestState.QUEUED, actor, said=said, also=fresh)
+
     def _publish(
         self,
         session: Session,
@@ -172,11 +194,11 @@ class Versions:
         ledger = head_of(session).ledger
         for request in done:
             # Who only looked at it stays out of a paper that is handed out.
-            own = (Event.request == request.id, Event.kind.in_([*RequestState, "extended"]))
+            own = (Event.request == request.id, Event.kind.in_([*RequestState, "extended", RUNG]))
             trail = session.scalars(select(Event).where(*own).order_by(Event.number))
             text = make_certificate(
                 private, ledger=ledger, issued=self._core.clock(), request=request, before=before, after=version,
-                level=result.level, verdict=result.verdict, decision=decision,
+                level=result.level, verdict=result.verdict, rungs=result.rungs, decision=decision,
                 trail=[event.to_json() for event in trail],
             )  # fmt: skip
             self._keep_certificate(session, request, version, text, key_id(private.public_key()), actor)

@@ -7,7 +7,7 @@ the dead one does afterwards is refused, since the federation names another clai
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,11 +17,12 @@ from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.errors import InputError
+from fedforget.ledger.chain import canonical
 from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
 from fedforget.ledger.core import Core
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.intake import Requests, locked
-from fedforget.ledger.schema import Federation, Progress, Request, Version
+from fedforget.ledger.schema import Event, Federation, Progress, Request, Version
 from fedforget.ledger.states import AT_WORK, RequestState, VersionState
 
 MOST_FAILURES = 3
@@ -30,6 +31,8 @@ MOST_ATTEMPTS = 100
 """A request that was begun this often is what kills its worker."""
 FIRST_BACK_OFF = timedelta(seconds=30)
 """Doubled with every failure."""
+RUNG = "rung"
+"""What an event of a rung that was tried is called."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,8 @@ class Work:
             return found[:1]  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
         # Features and samples are judged by different measures, so one version cannot be judged for both.
-        return [r for r in together if about_features([r.erasure]) == about_features([together[0].erasure])]
+        alike = {r.id: (about_features([r.erasure]), r.effort) for r in together}
+        return [r for r in together if alike[r.id] == alike[together[0].id]]
 
     def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> None:
         """Renew the lease. LeaseLostError: somebody else has it."""
@@ -180,6 +184,23 @@ class Work:
                 changed += self._requests.move(session, [request], state, actor, reason=reason, also=counted)
             self.release(session, claim.federation.name)
             return changed
+
+    def tell_rungs(self, claim: Claim, rungs: Iterable[Mapping[str, Any]]) -> None:
+        """What a climb has tried so far, as `results.rung_told` gives it."""
+        with self._core.writing() as session:
+            self.append_rungs(session, claim, self.claimed(session, claim, *AT_WORK), rungs)
+
+    def append_rungs(
+        self, session: Session, claim: Claim, requests: Sequence[Request], rungs: Iterable[Mapping[str, Any]]
+    ) -> None:
+        """An event for each rung of each request, but for those that are told already: a climb that was interrupted
+        goes on with what it has. In the caller's transaction."""
+        for request in requests:
+            told = set(session.scalars(select(Event.body).where(Event.request == request.id, Event.kind == RUNG)))
+            for rung in rungs:
+                body = {"version": claim.parent.number, **rung}
+                if canonical(body) not in told:
+                    self._core.append(session, f"worker/{claim.worker}", RUNG, body, request.id)
 
     def set_progress(self, claim: Claim, stage: str, fraction: float) -> None:
         """How far the claim's requests are, for people who watch. It writes: not more than twice a second, please."""

@@ -16,6 +16,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
@@ -28,6 +29,7 @@ from fedforget.ledger.results import Handover
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.workplace import remains, sweep, workplace
+from fedforget.methods import LADDER
 from fedforget.requests import describe_requests
 from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, NotWanted, Outcome, clear, each_once, prepare
@@ -132,6 +134,7 @@ class Worker:
         federation, executor = claim.federation, self._executor_of(claim.federation.kind)
         job = self._job(claim, executor)
         prepare(folder, job)
+        keeper.watch(folder)
         outcome = executor.execute(federation.place, folder, job, keeper)
         keeper.check()
         finished = self._finish(claim, folder, outcome, executor.run_folder(federation.place))
@@ -150,6 +153,9 @@ class Worker:
 
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
+        how: dict[str, Any] = {name: getattr(federation, name) for name in ("method", "preset", "settings")}
+        if (effort := claim.requests[0].effort) is not None:  # what is claimed together has the same
+            how = {"method": LADDER, "preset": "default", "settings": {"lowest": effort}}
         self.ledger.models.check(parent.sha256)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))
@@ -160,9 +166,7 @@ class Worker:
             sha256=parent.sha256,
             requests=each_once(request.erasure for request in claim.requests),
             served=each_once(served),
-            method=federation.method,
-            preset=federation.preset,
-            settings=federation.settings,
+            **how,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
             exact=parent.verdict == "exact",

@@ -22,7 +22,7 @@ from fedforget.methods import (
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.folder import Run, Trunk
-from fedforget.runs.ladder import Climb, forget
+from fedforget.runs.ladder import SCOUT_RUNG, Climb, forget
 from fedforget.runs.record import MODEL, RESULT, Result
 from fedforget.runs.store import FolderCheckpoints, FolderRungs, make_folder, save_model
 
@@ -160,22 +160,26 @@ def branch_off(
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
         raise
-    _record(run, result, trunk)
+    scout = rungs.load(SCOUT_RUNG)
+    _record(run, result, trunk, None if scout is None else float(scout[0]["seconds"]))
     store.clear()
     rungs.clear()
     return folder
 
 
-def _record(run: Run, made: Forgetting, before: Trunk) -> None:
+def _record(run: Run, made: Forgetting, before: Trunk, retrain_seconds: float | None = None) -> None:
     """Write down a model that forgot, and the one it came from. result.json comes last: a folder without it is not a
-    result."""
+    result. `retrain_seconds`: what Retrain was forecast to take."""
     folder = branch_folder(run, made.requests, made.method, made.preset)
     make_folder(folder)
     (folder / RESULT).unlink(missing_ok=True)
+    climbed: dict[str, Any] = {}
+    if isinstance(made, Climb):
+        seconds = {} if retrain_seconds is None else {"seconds": retrain_seconds}
+        climbed = {"rungs": made.rungs, "retrain": {"gradient_evaluations": made.retrain, **seconds}}
     Result(
         made.method, made.preset, made.requests, before, save_model(folder / MODEL, made.state),
-        made.exact, vars(made.settings), made.cost, made.curves, made.notes,
-        rungs=made.rungs if isinstance(made, Climb) else (),
+        made.exact, vars(made.settings), made.cost, made.curves, made.notes, **climbed,
     ).write(folder)  # fmt: skip
 
 

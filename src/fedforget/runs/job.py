@@ -22,6 +22,7 @@ from typing import Any
 
 from fedforget.data.files import writing
 from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.methods import RUNGS
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import VERSION, Trunk
@@ -147,6 +148,17 @@ class Outcome:
             return None
         before, after = Figures.from_json(values["before"]), Figures.from_json(values["after"])
         return cls(values["job"], values["folder"], Result.from_json(values["result"]), before, after)
+
+
+def rungs_tried(folder: Path) -> list[dict[str, Any]]:
+    """The rungs that an unfinished climb of this folder has behind it, as `Rung.to_json` gives them."""
+    found = []
+    for path in folder.glob("forgotten/*/rungs/*.json"):
+        try:
+            found.append(read_sealed(path)["rung"])
+        except (InputError, ValueError, KeyError, OSError):
+            continue  # the scout is no rung; and a climb that ends clears all of it away
+    return sorted(found, key=lambda rung: RUNGS.index(rung["name"]))
 
 
 @dataclass(frozen=True)

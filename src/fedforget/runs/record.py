@@ -48,6 +48,8 @@ class Result:
     """Why there is no model, if there is none."""
     rungs: tuple[Rung, ...] = ()
     """What was tried, where the ladder was climbed."""
+    retrain: Mapping[str, float] = field(default_factory=dict)
+    """What Retrain was forecast to cost then: `gradient_evaluations`, and `seconds` where that was measured."""
 
     @property
     def id(self) -> str:
@@ -80,6 +82,7 @@ class Result:
             "curves": dict(self.curves),
             "notes": list(self.notes),
             **({"rungs": [rung.to_json() for rung in self.rungs]} if self.rungs else {}),
+            **({"retrain": dict(self.retrain)} if self.retrain else {}),
         }
 
     @classmethod
@@ -93,6 +96,7 @@ class Result:
             *asked, values["sha256"], bool(values.get("exact", False)), values["settings"],
             Cost.from_json(values["cost"]), values["curves"], tuple(values.get("notes", ())),
             rungs=tuple(Rung.from_json(rung) for rung in values.get("rungs", ())),
+            retrain=values.get("retrain", {}),
         )  # fmt: skip
 
     def write(self, folder: Path) -> None:

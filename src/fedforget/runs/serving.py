@@ -47,7 +47,8 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     assert result is not None, "a job has at least one request"
     auditing()
     # Retrain is the first of the oracles: there it would be judged against itself.
-    level = "alone" if result.method == "retrain" else job.level
+    retrained = result.method == "retrain" or any(rung.name == "retrain" for rung in result.rungs)
+    level = "alone" if retrained else job.level
     audit = audit_run(folder, audited, level=level, progress=progress, federation=federation)
     place = branch_folder(run, audited, result.method, result.preset).relative_to(folder).as_posix()
     outcome = Outcome(job.id, place, result, audit.row(BEFORE), audit.row(result.name))

@@ -1,5 +1,5 @@
-"""What climbs on a ladder now had a preset of `fedaf`. The paper's own preset, and every other method, stay. Versions
-and candidates keep the names that they were made under.
+"""A person may choose Retrain for a request. And what climbs on a ladder now had a preset of `fedaf`. The paper's own
+preset, and every other method, stay; versions and candidates keep the names that they were made under.
 
 How the federation was served is recorded as it is found first: so what somebody changed beside the trail is named."""
 
@@ -23,6 +23,7 @@ HEAD = sa.table("head", *map(sa.column, ("number", "hash")))
 
 
 def upgrade() -> None:
+    op.add_column("requests", sa.Column("effort", sa.String(16)))
     connection = op.get_bind()
     old = sa.and_(FEDERATIONS.c.method == "fedaf", FEDERATIONS.c.preset != "paper")
     names = set(connection.scalars(sa.select(FEDERATIONS.c.name).where(old)))
