@@ -176,11 +176,21 @@ def test_in_words(fedforget: Command, own_copy: Path):
     label = held(0)[0]
     said = fedforget("forget", own_copy, "--client", "0", "--class", label)
     assert said.code == 0
-    assert said.out.startswith(f"Served class {label} of client 0 in ")
+    lines = said.out.splitlines()
+    assert lines[0].startswith("Retrain is quick here, about ")
+    assert lines[1].startswith("overwrite: about ")
+    assert lines[2].startswith("overwrite: ")
+    served = next(place for place, line in enumerate(lines) if line.startswith(f"Served class {label} of client 0 in "))
+    assert lines[served + 1].startswith("Tried: overwrite (")
+    assert lines[served + 2].startswith(("Ended at ", "The model stays as it was: "))
+    assert [line for line in lines if lines.count(line) > 1] == [], "nothing is said twice"
+    assert fedforget("forget", own_copy, "--client", "0", "--class", label, "--effort", "retrain").out.startswith(
+        "retrain: about 100 % of a retraining."
+    )
     said = fedforget("audit", own_copy)
     assert said.code == 0
     assert said.err == ""
-    assert all(name in said.out for name in ("before", "retrain", "fedaf"))
+    assert all(name in said.out for name in ("before", "retrain", "ladder"))
     assert f"Report: {own_copy / 'report.html'}" in said.out
 
 

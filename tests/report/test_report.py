@@ -18,11 +18,14 @@ import torch
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
+from fedforget.federation.cost import Cost
 from fedforget.report.comparison import Comparison
 from fedforget.report.numbers import human_bytes, ratio
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest
+from fedforget.runs.ladder import Rung
 from fedforget.runs.record import Audit
+from fedforget.runs.told import ending
 
 SECTIONS = ["summary", "request", "figures", "classes", "curves", "cost", "pictures", "meaning"]
 HOSTILE = "<script>alert(1)</script>"
@@ -260,6 +263,40 @@ def test_the_summary_is_about_the_default_where_others_were_run_too() -> None:
     audit = make_audit()
     audit["rows"].append(measured("ladder", "default", 1.0, 2.0))
     assert Comparison(audit).default == audit["rows"][4]
+
+
+def climbed() -> dict[str, Any]:
+    """The usual audit, where the ladder was climbed to rebuilding, and that left a doubt."""
+    audit = make_audit()
+
+    def rung(name: str, evaluations: float, word: str, reason: str) -> dict[str, Any]:
+        cost = Cost({"training": 0.5}, evaluations)
+        return Rung(name, 0.15, cost, word, reason).to_json()
+
+    audit["rows"][2] |= {
+        "method": "ladder", "preset": "default", "gradient_evaluations": 700.0, "retrain_forecast": 1000.0,
+        "rungs": [rung("overwrite", 120.0, "harmful", "Three points are lost."),
+                  rung("rebuild", 380.0, "not forgotten", "Gap is 9.0 points.")],
+        "notes": ["Gap is 9.0 points. Retrain is sure, and takes about 2.0 s here: --effort retrain."],
+    }  # fmt: skip
+    return audit
+
+
+def test_every_rung_stands_in_the_report_with_the_words_of_the_terminal(page: Page) -> None:
+    text = page(climbed())
+    assert re.findall(r'<section id="(\w+)"', text) == [*SECTIONS[:2], "ladder", *SECTIONS[2:]]
+    said = words(text, "ladder")
+    assert "overwrite 15 % of Retrain 12 % of Retrain 0.50 s harmful Three points are lost." in said
+    assert "rebuild 15 % of Retrain 38 % of Retrain 0.50 s not forgotten Gap is 9.0 points." in said
+    (row,) = [row for row in climbed()["rows"] if row["method"] == "ladder"]
+    rungs = [Rung.from_json(rung) for rung in row["rungs"]]
+    lines = ending(rungs, row["notes"], Cost.from_json(row), row["retrain_forecast"])
+    assert lines[0].startswith("Tried: overwrite (harmful, 12 % of Retrain), then rebuild (not forgotten, 38 %")
+    assert lines[0].endswith("The checks: 20 % of Retrain.")
+    assert lines[-1] == "Retrain is sure, and takes about 2.0 s here: --effort retrain."
+    for line in lines:
+        assert line in said
+    assert_balanced(text)
 
 
 def test_a_default_method_that_diverged_is_the_headline(page: Page) -> None:

@@ -16,7 +16,9 @@ from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run
+from fedforget.runs.ladder import Rung
 from fedforget.runs.record import BEFORE, REPORT, Audit
+from fedforget.runs.told import notes_beside
 
 
 def audit(
@@ -90,7 +92,7 @@ def show_audit(result: Audit, report: Path) -> None:
         if row.verdict is not None and row.method != BEFORE:
             line = f"{row.method} ({row.preset}): {verdict_line(row.verdict)}"
             console.print(line, markup=False, soft_wrap=True)
-        for note in [row.note, *row.notes]:
+        for note in [row.note, *notes_beside([Rung.from_json(rung) for rung in row.rungs or ()], row.notes)]:
             if note:
                 console.print(f"{row.method} ({row.preset}): {note}", markup=False, soft_wrap=True)
     console.print(f"Report: {report}", markup=False, soft_wrap=True)

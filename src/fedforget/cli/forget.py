@@ -14,6 +14,7 @@ from fedforget.errors import InputError
 from fedforget.methods import LADDER, METHODS, RUNGS, method_settings, setting_words
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import Result
+from fedforget.runs.told import ending, rung_sentence
 
 
 def forget(
@@ -53,8 +54,17 @@ def forget(
     method, climbing = method or LADDER, {"lowest": effort, "at_most": at_most or effort}
     overrides = {name: rung for name, rung in climbing.items() if rung} | _settings(method, preset, setting or ())
     method_settings(method, preset, **overrides)
+    told: list[str] = []
+
+    def say(sentence: str) -> None:
+        told.append(sentence)
+        if not as_json:
+            print_result(False, None, [sentence])
+
     with progress_bars(as_json) as progress:
-        folder = forget_run(run, requests, method, preset, progress=progress, device=device, adopt=adopt, **overrides)
+        folder = forget_run(
+            run, requests, method, preset, progress=progress, device=device, adopt=adopt, say=say, **overrides
+        )
     if folder is None:
         print_result(
             as_json,
@@ -66,14 +76,16 @@ def forget(
     cost, written = result.cost, result.to_json()
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in cost.seconds.items() if seconds >= 0.005)
     values = {key: written[key] for key in ("method", "preset", "target", "sha256", "settings", "cost", "notes")}
-    values["rungs"] = written.get("rungs", [])
+    values |= {"rungs": written.get("rungs", []), "retrain_forecast": result.retrain_forecast}
+    untold = [line for line in map(rung_sentence, result.rungs) if line not in told]
+    ended = ending(result.rungs, result.notes, cost, result.retrain_forecast) if result.rungs else result.notes
     print_result(
         as_json,
         {"folder": str(folder), **values},
         [
-            *(f"{rung.name}: {rung.word}. {rung.reason}" for rung in result.rungs),
+            *untold,
             f"Served {result.target} in {cost.total_seconds:.2f} s ({stages}).",
-            *result.notes,
+            *ended,
             f"The new model is in {folder}; whether it forgot, the audit tells: fedforget audit {run}",
         ],
     )

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from fedforget.federation.cost import Cost
+from fedforget.runs.ladder import Rung
+from fedforget.runs.told import ending
 
 Row = dict[str, Any]
 NAMES = {
@@ -62,9 +68,25 @@ class Comparison:
         return "back" if self.came_back(row) else "forgot"
 
 
-def rungs(row: Row) -> list[str]:
-    """What the ladder did, a sentence for each rung."""
-    return [f"{rung['name'].capitalize()}: {rung['word']}. {rung['reason']}" for rung in row.get("rungs") or ()]
+@dataclass(frozen=True)
+class Climbed:
+    """A row of the ladder, and what is said of its climb."""
+
+    row: Row
+    rungs: list[Rung]
+    said: list[str]
+    retrain: float | None
+    """What Retrain was forecast to cost, in gradient evaluations."""
+
+
+def climbs(rows: Sequence[Row]) -> list[Climbed]:
+    """What the ladder did, rung by rung, where it was climbed."""
+    found = []
+    for row in rows:
+        rungs, retrain = [Rung.from_json(rung) for rung in row.get("rungs") or ()], row.get("retrain_forecast")
+        if rungs:
+            found.append(Climbed(row, rungs, ending(rungs, row["notes"], Cost.from_json(row), retrain), retrain))
+    return found
 
 
 def row_name(row: Row) -> str:

@@ -17,9 +17,10 @@ from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Dataset
 from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
-from fedforget.report.comparison import NAMES, Comparison, row_name, rungs
+from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
 from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
+from fedforget.runs.told import share_of
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports `runs`
     from jinja2 import Template
@@ -46,7 +47,8 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         stages=[(stage, stage_colour(stage)) for stage in used_stages(audit["rows"])],
         pictures=sample_pictures(audit, dataset, backdoor),
         row_name=row_name,
-        rungs=rungs,
+        climbs=climbs(methods),
+        share_of=share_of,
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.ladder import SCOUT_RUNG, Climb, forget
 from fedforget.runs.record import MODEL, RESULT, Result
 from fedforget.runs.store import FolderCheckpoints, FolderRungs, make_folder, save_model
+from fedforget.runs.told import TellingRungs
 
 
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
@@ -87,9 +88,10 @@ def forget_run(
     device: str = "cpu",
     federation: Federation | None = None,
     adopt: bool = False,
+    say: Callable[[str], None] = lambda sentence: None,
     **overrides: Any,
 ) -> Path | None:
-    """Serve requests on a run; the folder of the model that forgot.
+    """Serve requests on a run; the folder of the model that forgot. `say` is told how the climb goes on.
 
     On a finished run every method branches from the same model, the run's own; `adopt` makes the new one the run's own,
     from which the next request starts. On an unfinished run the request is served before the next round, which trains
@@ -104,7 +106,7 @@ def forget_run(
     if gone:
         raise InputError(f"The model has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
     if run.finished:
-        branch = branch_off(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides)
+        branch = branch_off(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides, say)
         if adopt:
             _adopt(run, branch)
         return branch
@@ -144,6 +146,7 @@ def branch_off(
     preset: str,
     progress: Progress,
     overrides: Mapping[str, Any],
+    say: Callable[[str], None] = lambda sentence: None,
 ) -> Path:
     folder = branch_folder(run, requests, method, preset)
     schedule = run.config.schedule
@@ -155,7 +158,8 @@ def branch_off(
     try:
         result = forget(
             watched, run.load_trunk(trunk), requests, schedule, method, preset,
-            served=trunk.served, checkpoints=store, history=run.history, kept=rungs, **overrides,
+            served=trunk.served, checkpoints=store, history=run.history, kept=TellingRungs(rungs, say), say=say,
+            **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)

@@ -63,6 +63,11 @@ class Result:
     def target(self) -> str:
         return describe_requests(self.requests)
 
+    @property
+    def retrain_forecast(self) -> float | None:
+        """In gradient evaluations."""
+        return self.retrain.get("gradient_evaluations")
+
     def to_json(self) -> dict[str, Any]:
         asked = {
             "method": self.method,
@@ -114,7 +119,10 @@ class Result:
         return load_model(folder / MODEL, self.sha256)
 
 
-FOUND = ("model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence", "rungs")
+FOUND = (
+    "model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence", "rungs",
+    "retrain_forecast",
+)  # fmt: skip
 """What a row of audit.json leaves out where it was not found."""
 
 
@@ -145,6 +153,8 @@ class Figures:
     """The `file` with the readings, named from the run folder, and its `sha256`."""
     rungs: Sequence[Mapping[str, Any]] | None = None
     """What was tried, as `Rung.to_json` gives it, where the ladder was climbed."""
+    retrain_forecast: float | None = None
+    """Of Retrain, in gradient evaluations, where the ladder was climbed."""
 
     @classmethod
     def of(cls, result: Result) -> Figures:
@@ -152,7 +162,10 @@ class Figures:
         if result.diverged is not None:
             return cls(result.method, result.preset, result.diverged)
         rungs = [rung.to_json() for rung in result.rungs] or None
-        return cls(result.method, result.preset, None, result.notes, result.cost, result.curves, rungs=rungs)
+        return cls(
+            result.method, result.preset, None, result.notes, result.cost, result.curves,
+            rungs=rungs, retrain_forecast=result.retrain_forecast,
+        )  # fmt: skip
 
     @property
     def name(self) -> str:
