@@ -282,6 +282,7 @@ def test_quick_is_on_every_output(options: Options):
         (lambda: parse_classes("0-x"), "The classes '0-x' cannot be read; write them as 0-9 or 0,3,7."),
         (lambda: parse_classes("5-3"), "The classes '5-3' cannot be read; write them as 0-9 or 0,3,7."),
         (lambda: parse_methods("magic"), "Method 'magic' is unknown; choose one of ladder, overwrite, rebuild,"),
+        (lambda: parse_methods("retrain,ladder"), "The ladder is no method but climbs three of them; its"),
         (lambda: parse_methods("fedaf:magic"), "Method 'fedaf' has no preset 'magic'; choose one of paper."),
     ],
 )  # fmt: skip
