@@ -156,7 +156,7 @@ def test_the_backdoor_is_seen_by_the_excess_and_a_retrained_model_passes(
 
 
 @pytest.mark.parametrize("name", BASE)
-@pytest.mark.parametrize(("looks", "z"), [(1, 1.6448536), (2, 1.9599640)])
+@pytest.mark.parametrize(("looks", "z"), [(1, 1.2815516), (2, 1.6448536)])
 def test_the_bound_lies_below_the_margin_or_above_it_or_neither(name: str, looks: int, z: float):
     for error in (0.0, 0.01, 0.05):
         margin = BASE[name] + 3 * error
@@ -298,7 +298,7 @@ def any_sight(chance: random.Random, of: int, of_kind: int, elsewhere: list[int]
 
 def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwritten: bool, limit: float) -> str:
     """The rule once more, from the equations alone."""
-    z = NormalDist().inv_cdf(1 - 0.05 / 2)
+    z = NormalDist().inv_cdf(1 - 0.1 / 2)
 
     def readings(sight: Sight, start: Sight | None = None) -> dict[str, tuple[float, float]]:
         def known(one: Sight) -> float | None:
@@ -314,10 +314,19 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
         if sight.area is not None:
             found["membership"] = (sight.area[0] - 0.5, sight.area[1])
         u, u_s = known(sight), known(scout)
-        if scout.target.count and u is not None and u_s is not None and u_s >= 0.1 and sight.target.count:
+        if scout.target.count and u is not None and u_s is not None and sight.target.count:
             r, r_s = sight.target.hits / sight.target.count, scout.target.hits / scout.target.count
-            error = math.sqrt(sight.target.error**2 + (scout.target.error * u / u_s) ** 2)
-            found["excess"] = (r - min(1.0, r_s * u / u_s), error)
+            e_u, e_s = (
+                math.hypot(*(n * share.error for n, share in zip(one.labels, one.elsewhere, strict=True)))
+                / sum(one.labels)
+                for one in (sight, scout)
+            )
+            expected, its_error = u, e_u
+            if u_s > 0 and not u > 3 * u_s:
+                expected = min(1.0, r_s * u / u_s)
+                parts = (scout.target.error * u / u_s, r_s * e_u / u_s, r_s * u * e_s / u_s**2)
+                its_error = math.sqrt(sum(part**2 for part in parts))
+            found["excess"] = (r - expected, math.sqrt(sight.target.error**2 + its_error**2))
         if start is not None and sight.target.count:
             then = known(start)
             if u is not None and then is not None:

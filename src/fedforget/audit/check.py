@@ -43,13 +43,13 @@ from fedforget.federation.beside import CountBeside, Sight, difference_error
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply
 
-LEVEL = 0.05
+LEVEL = 0.1
 """The chance that memory beyond the margin passes, over all looks together."""
 BASE = {"gap": 0.06, "membership": 0.03, "excess": 0.02, "return": 0.04}
 """What fresh Retrains differ by beside sampling error."""
 ERRORS = 3.0
-LEAST_KNOWN = 0.1
-"""A scout that knows less of U cannot say what is to be expected of R."""
+BETTER = 3.0
+"""Where the model knows more than so many times as much of U as the scout does, the ratio says nothing."""
 
 CheckWord = Literal["forgotten", "not forgotten", "harmful", "not enough evidence"]
 
@@ -106,13 +106,18 @@ class Check:
 
 
 def expected_share(model: Sight, scout: Sight | None) -> Reading | None:
-    """r_s u / u_s: how much of R a model as good as this one knows that never saw it; None where nobody can tell."""
+    """r_s u / u_s: how much of R a model as good as this one knows that never saw it; None where nobody can tell. Of a
+    scout that knows too little u itself: no model knows data that it never saw better than other such data."""
     if scout is None or not scout.target.count:
         return None
     known, of_scout = model.known, scout.known
-    if known is None or of_scout is None or of_scout < LEAST_KNOWN:
+    if known is None or of_scout is None:
         return None
-    return Reading(min(1.0, scout.target.value * known / of_scout), scout.target.error * known / of_scout)
+    if known > BETTER * of_scout or not of_scout:
+        return Reading(known, model.known_error)
+    ratio = scout.target.value / of_scout
+    errors = scout.target.error * known, scout.target.value * model.known_error, ratio * known * scout.known_error
+    return Reading(min(1.0, ratio * known), math.hypot(*errors) / of_scout)
 
 
 def memory(model: Sight, scout: Sight | None, now: Sight | None = None) -> dict[str, Reading]:

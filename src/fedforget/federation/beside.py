@@ -24,7 +24,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import CountSamples, Reply, Task
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
@@ -34,6 +34,11 @@ MOST = 2000
 """Of a larger target, and of as many unseen samples of its kind, a random part of this size is looked at."""
 ELSEWHERE = 1000
 """So many unseen samples the clients that did not ask look at together."""
+KIND = 2
+"""Of unseen samples of R's kind, at most so many times as R has, though no fewer than `MIN_KIND`."""
+MIN_KIND = 200
+LEARNING = 0.3
+"""The exponent of a learning curve."""
 MOST_CLIENTS = 10
 """Of more clients that did not ask, so many are drawn to say how well they are served."""
 
@@ -87,7 +92,8 @@ class CountBeside(Task):
     def predictions(self, state: Mapping[str, Tensor], client: Client) -> tuple[list[Samples], list[Tensor]]:
         """R and K, and the model's logits on both."""
         target = _some(client.target(self.requests, self.served), self.seed, client.index, "target")
-        kind = _some(same_kind(target, half_of(client, self.half, self.seed)), self.seed, client.index, "kind")
+        most = min(MOST, max(MIN_KIND, KIND * len(target)))
+        kind = _some(same_kind(target, half_of(client, self.half, self.seed)), self.seed, client.index, "kind", most)
         network = client.load(state)
         both = [target, kind]
         return both, [predict(network, s.features, client.normalisation, client.device).cpu() for s in both]
@@ -140,6 +146,37 @@ class Share:
         return math.sqrt(share * (1 - share) / (self.count + 4))
 
 
+@dataclass(frozen=True)
+class Left:
+    """How many samples of the federation are the target's, and how many are left."""
+
+    target: int
+    kept: int
+
+    @classmethod
+    def count(
+        cls,
+        federation: Federation,
+        requests: Sequence[ErasureRequest],
+        served: Sequence[ErasureRequest],
+        schedule: Schedule,
+    ) -> Left:
+        task = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=(*served, *requests))
+        kept = sum(int(reply.numbers["samples"]) for reply in federation.ask(task, {}))
+        return cls(sum(size.target for size in federation.check(requests).values()), kept)
+
+    def loss(self, accuracy: Share) -> float:
+        """How much of its accuracy a model loses since it learns from fewer samples, whatever they are: its share of
+        errors grows with n^-`LEARNING`, as those of image classifiers do (Hestness et al. 2017, arXiv 1712.00409).
+
+        >>> round(Left(target=200, kept=1800).loss(Share(400, 1000)), 3)
+        0.019
+        """
+        if not accuracy.count or not self.kept:
+            return 0.0
+        return float((1 - accuracy.value) * ((1 + self.target / self.kept) ** LEARNING - 1))
+
+
 def difference_error(count: int) -> float:
     """The standard error of the difference between two models' shares of the same samples: sqrt(d) / n where d of n
     change sides, and two trainings of one network differ in about a fifth."""
@@ -171,6 +208,11 @@ class Sight:
         if not shares or not all(share.count for _, share in shares):
             return None
         return sum(n * share.value for n, share in shares) / sum(n for n, _ in shares)
+
+    @property
+    def known_error(self) -> float:
+        parts = [n * share.error for n, share in zip(self.labels, self.elsewhere, strict=True) if n and share.count]
+        return math.hypot(*parts) / sum(self.labels) if parts else 0.0
 
     @property
     def gap(self) -> float | None:

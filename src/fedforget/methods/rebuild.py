@@ -14,7 +14,8 @@ so a break by c leaves c^k of it, k = log(m_1/m_0) / log c_1, and the second one
 
     c_2 = (left m_0 / m_1)^(1/k)              between `hardest` and c_1
 
-The last training is repeated while the other clients' held-out data is known worse than before, and getting better.
+The last training is repeated while the other clients' held-out data is known worse than fewer data explain, and
+getting better.
 
 The first line is NoT's (Khalil et al., CVPR 2025, arXiv 2503.05657), the second shrink and perturb (Ash and Adams 2020,
 arXiv 1910.08475, there to let a trained model learn new data). Measured in docs/decisions/rebuilding.md."""
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, Share, Sight, difference_error, look
+from fedforget.federation.beside import CountBeside, Left, Share, Sight, difference_error, look
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
 from fedforget.methods.checks import check_numbers
@@ -53,7 +54,7 @@ class RebuildSettings:
 
     normalised: float = 0.75
     """c_1 of a network whose first kernel is turned."""
-    plain: float = 0.4
+    plain: float = 0.35
     """c_1 of any other."""
     hardest: float = 0.25
     """The smallest c_2."""
@@ -68,7 +69,7 @@ class RebuildSettings:
     times: int = 3
     """at most so often in all."""
     within: float = 0.01
-    """The accuracy is back when it is this near to what it was."""
+    """The accuracy is back when it is this near to what it was, less what fewer data cost (`Left.loss`)."""
     rising: float = 0.005
     """It still rises if it rose by more than this."""
 
@@ -114,12 +115,13 @@ def rebuild(
     halfway = steered(current)
     second = second_break(first, before.gap, None if halfway.gap is None else halfway.gap - halfway.gap_error, settings)
     current = broken(federation.model, current, second, None, schedule.seed, 1)
+    within = settings.within + Left.count(federation, requests, served, schedule).loss(before.accuracy)
     seen = [before, halfway]
     for time in range(settings.times):
         part = settings.again if time else settings.after
         current = trained(current, part, f"rebuilding {time}", NEARLY_NOTHING)
         seen.append(steered(current))
-        if not needs_more([sight.accuracy for sight in seen[2:]], before.accuracy, settings):
+        if not needs_more([sight.accuracy for sight in seen[2:]], before.accuracy, within, settings.rising):
             break
     curves = {"stays": [1.0, first, second, *[1.0] * (len(seen) - 3)]}
     if before.gap is not None:
@@ -145,7 +147,7 @@ def broken(model: nn.Module, state: State, c: float, turned: str | None, seed: i
 def second_break(first: float, before: float | None, halfway: float | None, settings: RebuildSettings) -> float:
     """c_2 of the equation above; c_1 again where nothing was to be seen, or nothing is left to be seen.
 
-    >>> round(second_break(0.4, 0.60, 0.15, RebuildSettings()), 2)
+    >>> round(second_break(0.35, 0.60, 0.15, RebuildSettings()), 2)
     0.25
     """
     if before is None or halfway is None or before <= 0 or halfway <= settings.left * before:
@@ -156,14 +158,14 @@ def second_break(first: float, before: float | None, halfway: float | None, sett
     return float(min(first, max(settings.hardest, (settings.left * before / halfway) ** (1 / k))))
 
 
-def needs_more(accuracies: Sequence[Share], before: Share, settings: RebuildSettings) -> bool:
+def needs_more(accuracies: Sequence[Share], before: Share, within: float, rising: float) -> bool:
     """Whether the accuracy is clearly not back yet, and still rises."""
     latest = accuracies[-1]
     if not before.count or latest.count != before.count:
         return False
-    if latest.value >= before.value - settings.within - difference_error(before.count):
+    if latest.value >= before.value - within - difference_error(before.count):
         return False
-    return len(accuracies) == 1 or latest.value > accuracies[-2].value + settings.rising
+    return len(accuracies) == 1 or latest.value > accuracies[-2].value + rising
 
 
 def kernel_to_turn(model: nn.Module) -> str | None:

@@ -19,7 +19,7 @@ class LadderSettings:
     lowest: str = RUNGS[0]
     at_most: str = RUNGS[-1]
     limit: float = 0.015
-    """How much of the accuracy on other clients' unseen data may go."""
+    """How much of the accuracy on other clients' unseen data may go, beside what fewer data cost any model."""
     exact_below: float = 0.0
     """Where Retrain is forecast to take fewer seconds, nothing else is tried."""
 

@@ -18,12 +18,11 @@ from torch import Tensor
 
 from fedforget.audit.check import Check, CheckBeside, check, seen_in
 from fedforget.errors import DivergedError
-from fedforget.federation.beside import Sight, look
+from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round, train_part
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import CountSamples
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.retrain import RetrainSettings, fresh_start
@@ -185,7 +184,7 @@ class _Climber:
         self._meter = Meter(federation, withdrawals(requests, schedule))
         self._feature = any(request.kind == "feature" for request in requests)
         self._reference: _Reference | None = None
-        self._retrain = 0.0
+        self._left, self._retrain = Left(0, 0), 0.0
 
     def climb(self, checkpoints: CheckpointStore | None) -> Climb:
         """Rung after rung."""
@@ -213,10 +212,8 @@ class _Climber:
 
     def _evaluations(self) -> float:
         """What Retrain would cost, from how many samples are left."""
-        schedule = self._schedule
-        count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=self._exclude)
-        samples = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}))
-        return samples * schedule.rounds * schedule.epochs * schedule.participation
+        self._left = Left.count(self._meter, self._requests, self._served, self._schedule)
+        return self._left.kept * self._schedule.rounds * self._schedule.epochs * self._schedule.participation
 
     def _scouted(self) -> _Reference:
         """Train the scout, and look at it and at the model before."""
@@ -313,10 +310,11 @@ class _Climber:
 
     def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
         assert self._reference is not None
+        untouched = self._reference.untouched
+        limit = self._settings.limit + self._left.loss(untouched.accuracy)
         return check(
-            self._reference.untouched, now, later, self._reference.scout,
-            looks=LOOKS, limit=self._settings.limit, overwritten=name == "overwrite",
-        )  # fmt: skip
+            untouched, now, later, self._reference.scout, looks=LOOKS, limit=limit, overwritten=name == "overwrite"
+        )
 
     def _unchecked(self, name: str, made: Forgetting) -> tuple[str, str]:
         """The word and the reason where there is nothing to check, or nothing to check by."""
@@ -350,8 +348,7 @@ class _Climber:
         """As a part of Retrain's gradient evaluations."""
         if name != "overwrite":
             return {"rebuild": REBUILDS, "retrain": 1.0}[name]
-        target = sum(size.target for size in self._federation.check(self._requests).values())
-        return min(1.0, (OVERWRITES + 2.0 * target) / max(self._retrain, 1.0))
+        return min(1.0, (OVERWRITES + 2.0 * self._left.target) / max(self._retrain, 1.0))
 
     def _forecast_sentence(self, name: str) -> str:
         part = self._forecast(name)
