@@ -149,13 +149,18 @@ class Withdraw(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Task):
-    """How the model does on the client's private data: on the target of `requests`, and on the retained rest.
-
-    Only counts and sums of losses come back."""
+class TargetTask(Task):
+    """Base of the tasks about what is being forgotten: the `requests`, and what was `served` before."""
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(TargetTask):
+    """How the model does on the client's private data: on the target of `requests`, and on the retained rest.
+
+    Only counts and sums of losses come back."""
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         from fedforget.federation.evaluation import measure_at_client

@@ -35,9 +35,9 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.sgd import SGD
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, finite
+from fedforget.methods.checks import check_settings, finite, own
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, first_non_finite, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest
@@ -81,12 +81,7 @@ class SGASettings:
     freeze_normalisation: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("fisher_on", ("retained", "target", "all")), ("fisher_labels", ("sampled", "data"))):
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"SGA setting '{name}' is '{getattr(self, name)}', but it must be one of {', '.join(choices)}."
-                )
-        check_numbers("SGA", self, above_zero=["lr", "stop_above", "batch_size", "fisher_samples"])
+        check_settings("SGA", self, above_zero=["lr", "stop_above", "batch_size", "fisher_samples"])
         if self.epochs + self.min_steps == 0:
             raise InputError("SGA settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
 
@@ -116,10 +111,7 @@ def ascend(
                     seed=schedule.seed, threads=schedule.threads, exclude=exclude, settings=settings
                 )
                 message |= average(federation.ask(measure, current, participants(federation, exclude)))
-        task = Ascend(
-            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
-            served=tuple(r for r in served if r.client == client), settings=settings,
-        )  # fmt: skip
+        task = schedule.about(Ascend, own(requests, client), own(served, client), settings=settings)
         with federation.stage("forgetting"):
             (reply,) = federation.ask(task, message, [client])
         current = finite(reply, "Gradient ascent")
@@ -129,14 +121,12 @@ def ascend(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ascend(Task):
+class Ascend(TargetTask):
     """The climb at the target's client; the reply is its whole model."""
 
     at_target = True
     returns = "model"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     settings: SGASettings
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
