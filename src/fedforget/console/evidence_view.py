@@ -106,7 +106,7 @@ def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
     )  # fmt: skip
 
 
-PERCENT = (
+PERCENT = (  # relearning and the linear probe are of older evidence
     "accuracy on the target", "true class of the target", "comes back", "relearning", "linear probe",
     "unseen data of the same classes", "unseen data of all classes", WITHOUT,
 )  # fmt: skip

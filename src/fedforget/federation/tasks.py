@@ -84,7 +84,6 @@ class Train(Task):
     share: float = 1.0
     min_samples: int = 0
     exclude: tuple[ErasureRequest, ...] = ()
-    freeze_normalisation: bool = False
     purpose: str = "train"
     participation: float = 1.0
     """The part of the clients that the server asks for it; no matter to the client."""

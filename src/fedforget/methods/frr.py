@@ -158,7 +158,7 @@ class TrainSecondOrder(Train):
         for _ in range(self.epochs):
             for batch in minibatches(len(retained), self.batch_size, order, torch.device("cpu")):
                 samples = retained.select(batch)
-                set_training_mode(model, self.freeze_normalisation or lone)
+                set_training_mode(model, lone)
                 loss = F.cross_entropy(model(client.inputs(samples.features)), samples.labels.to(client.device))
                 total += loss.detach() * len(batch)
                 if self.settings.curvature == "hessian":

@@ -10,9 +10,9 @@ paper's plain ascent. The paper writes CE + penalty and "applies SGA" to the sum
 penalty too, so the signs are as above. - CE has no lower bound, and the climb becomes steeper as it goes: it is stopped
 at a loss of `stop_above`, and without that it diverges.
 
-The paper does not say what data F is measured on: `fisher_on` is the client's retained data, its target (which guards
-the very weights that should go) or both. A client that retains nothing has no retained Fisher; then the others measure
-theirs and their mean, weighted by samples, travels to it.
+The paper does not say what data F is measured on. Here it is the client's retained data: on the target it would guard
+the very weights that should go. Where a client retains nothing, the others measure theirs, and their mean, weighted by
+samples, travels to it.
 
 Left open and decided: one client after another where several ask; running statistics of normalisations stay as they
 are, since those of R alone would take the place of everybody's; all numbers (see `SGASettings`)."""
@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -73,9 +72,6 @@ class SGASettings:
     batch_size: int = 64
     strength: float = 5000.0
     """lambda; 0 is plain ascent."""
-    fisher_on: Literal["retained", "target", "all"] = "retained"
-    fisher_labels: Literal["sampled", "data"] = "sampled"
-    """Labels drawn from the model's predictions (the Fisher information itself), or the data's (the empirical one)."""
     fisher_samples: int | None = 1500
     """At most so many samples, drawn at random."""
     freeze_normalisation: bool = True
@@ -105,7 +101,7 @@ def ascend(
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)
-        if settings.strength > 0 and settings.fisher_on == "retained" and sizes[client].retained == 0:
+        if settings.strength > 0 and sizes[client].retained == 0:
             with federation.stage("fisher"):
                 measure = MeasureFisher(
                     seed=schedule.seed, threads=schedule.threads, exclude=exclude, settings=settings
@@ -155,12 +151,7 @@ class Ascend(TargetTask):
             return None, 0.0
         if FISHER_KEY in state:
             return state[FISHER_KEY].to(client.device), 0.0
-        pool = {
-            "retained": client.retained((*self.served, *self.requests)),
-            "target": client.target(self.requests, self.served),
-            "all": client.retained(self.served, self.requests),
-        }[self.settings.fisher_on]
-        return fisher_at_client(client, pool, self.settings, self.seed)
+        return fisher_at_client(client, client.retained((*self.served, *self.requests)), self.settings, self.seed)
 
     def _climb(self, client: Client, target: Samples, fisher: Tensor | None) -> dict[str, list[float]]:
         settings, model = self.settings, client.model
@@ -227,7 +218,5 @@ def fisher_at_client(client: Client, pool: Samples, settings: SGASettings, seed:
     if limit is not None and limit < len(pool):
         generator = derive_generator(seed, "sga", "client", client.index, "subsample")
         pool = pool.select(torch.randperm(len(pool), generator=generator)[:limit].sort().values)
-    fisher = fisher_diagonal(
-        client.model, pool, client.inputs, labels=settings.fisher_labels, seed=derive_seed(seed, "sga", "fisher")
-    )
+    fisher = fisher_diagonal(client.model, pool, client.inputs, seed=derive_seed(seed, "sga", "fisher"))
     return fisher, float(len(pool))

@@ -59,7 +59,7 @@ class Judged:
 
     @property
     def with_oracle(self) -> bool:
-        return bool(self.row["verdict"]["with_oracle"])
+        return bool(self.row["verdict"]["oracles"])
 
     @property
     def command(self) -> str:
@@ -112,7 +112,7 @@ def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
 
 def mounted(methods: Sequence[Judged]) -> str:
     """The attacks that were made, in words; nothing if none was."""
-    taken = {finding.name for method in methods for finding in method.findings if finding.says != "missing"}
+    taken = {finding.name for method in methods for finding in method.findings if finding.value != DASH}
     made = {
         "membership attacks": any(name.startswith("membership") for name in taken),
         "values of the feature from other samples": any(name.startswith("sensitivity") for name in taken),
