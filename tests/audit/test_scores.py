@@ -73,10 +73,10 @@ def test_higher_is_better_remembered():
     assert bool((entropy_score(sure + own, labels) > entropy_score(sure, labels)).all())
 
 
-def test_three_scores_order_alike():
+def test_loss_and_margin_order_alike():
     logits, labels = draw(scale=1.0)
     orders = [score(logits, labels).argsort().tolist() for score in (loss_score, margin)]
-    assert orders[0] == orders[1] == orders[2]
+    assert orders[0] == orders[1]
 
 
 @pytest.mark.parametrize("score", SCORES.values(), ids=SCORES.keys())
