@@ -17,8 +17,6 @@ from torch import Tensor
 from fedforget.audit.examine import Case, examine, examine_oracles
 from fedforget.audit.measures import measure
 from fedforget.audit.membership import BINS, GRID, AttackMembership, same_kind
-from fedforget.audit.probe import LinearProbe
-from fedforget.audit.relearning import POINTS, Relearn
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
@@ -49,8 +47,8 @@ NUMBERS = 60
 TASKS = set(known_tasks()) - {CheckRequests}
 """The tasks of the whole story. The one that is not in it asks for sizes."""
 WITH_TENSORS = {task for task in TASKS if task.returns != "numbers"}
-LENGTHS = {BINS, GRID, POINTS + 1}
-"""A histogram, a ROC curve and a relearning curve have these many values, whatever the number of samples."""
+LENGTHS = {BINS, GRID}
+"""A histogram and a ROC curve have these many values, whatever the number of samples."""
 
 
 class Leak(AssertionError):
@@ -197,10 +195,9 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         measure(federation, before, [request], dataset.test, threads=1)
         audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
         references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape
-        for level in ("alone", "quick"):
-            case = Case(federation, (request,), schedule, level)
-            examine_oracles(case, references, lambda *_: None)
-            examine(case, before, references)
+        case = Case(federation, (request,), schedule, "quick")
+        examine_oracles(case, references, lambda *_: None)
+        examine(case, before, references)
     feature = ErasureRequest.of_feature(3, (2, 2, 4, 4))
     deaf = forget(federation, before, feature, schedule, "overwrite").state
     audit_models(federation, dataset, {"before": before}, [], [feature], schedule, lambda *_: None)
@@ -250,8 +247,8 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
 
     small, large = outline((83, 91, 79)), outline((167, 181, 157))
     assert small == large
-    assert {kind for kind, *_ in small} >= {AttackMembership, Relearn, LinearProbe}
-    audits = [lengths for kind, *_, lengths in small if kind in (AttackMembership, Relearn)]
+    assert {kind for kind, *_ in small} >= {AttackMembership}
+    audits = [lengths for kind, *_, lengths in small if kind is AttackMembership]
     assert {length for lengths in audits for length in lengths.values()} == LENGTHS
 
 

@@ -11,13 +11,10 @@ import torch
 from torch import Tensor
 
 from fedforget.audit.distributions import (
-    Accuracies,
     Estimate,
     klom,
-    prediction_divergence,
     proportion,
     proportion_error,
-    tow,
     two_ensembles,
 )
 from fedforget.errors import InputError
@@ -176,65 +173,4 @@ def test_ensembles_of_other_examples_are_refused():
 # Predictions
 
 
-def slow_divergence(p_logits: Tensor, q_logits: Tensor) -> float:
-    total = 0.0
-    for f, g in zip(p_logits.tolist(), q_logits.tolist(), strict=True):
-        p = [math.exp(x) / sum(map(math.exp, f)) for x in f]
-        q = [math.exp(x) / sum(map(math.exp, g)) for x in g]
-        total += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True))
-    return total / len(p_logits)
-
-
-def test_prediction_divergence_is_its_slow_twin():
-    oracles, model = normal(4, 7, 3, seed=5), normal(7, 3, seed=6)
-    result = prediction_divergence(model, oracles)
-    assert result is not None
-    to_oracle = sum(slow_divergence(oracle, model) for oracle in oracles) / 4
-    between = sum(slow_divergence(oracles[j], oracles[k]) for j in range(4) for k in range(4) if j != k) / 12
-    assert result.to_oracle == pytest.approx(to_oracle)
-    assert result.between_oracles == pytest.approx(between)
-    assert result.ratio == pytest.approx(to_oracle / between)
-
-
-def test_prediction_divergence_closed_forms():
-    """(1/2, 1/2) against (1/4, 3/4): log 2 - log(3) / 2 nats. One more retrained model: a ratio of about 1."""
-    even, tilted = torch.zeros(5, 2), torch.tensor([[1.0, 3.0]]).log().expand(5, 2)
-    result = prediction_divergence(tilted, even[None])
-    assert result is not None
-    assert result == (pytest.approx(math.log(2) - math.log(3) / 2), None, None)
-    same = prediction_divergence(even, torch.stack([even, even]))
-    assert same == (0.0, 0.0, None)
-    ensemble = normal(21, 200, 4, seed=7)
-    another = prediction_divergence(ensemble[0], ensemble[1:])
-    assert another is not None
-    assert another.ratio == pytest.approx(1.0, abs=0.1)
-    far = prediction_divergence(3 * normal(200, 4, seed=8), ensemble)
-    assert far is not None
-    assert far.ratio is not None
-    assert far.ratio > 2
-
-
-def test_prediction_divergence_edges():
-    assert prediction_divergence(torch.zeros(0, 0), torch.zeros(3, 0, 0)) is None
-    assert prediction_divergence(torch.zeros(2, 3), torch.zeros(0, 2, 3)) is None
-    with pytest.raises(InputError, match="same shape"):
-        prediction_divergence(torch.zeros(2, 3), torch.zeros(4, 2, 2))
-    with pytest.raises(InputError, match="not a finite number"):
-        prediction_divergence(torch.full((2, 3), math.nan), torch.zeros(4, 2, 3))
-    huge = torch.tensor([[1e4, 0.0]])
-    result = prediction_divergence(huge, torch.stack([huge.flip(1), huge]))
-    assert result is not None
-    assert result.to_oracle == pytest.approx(5e3)
-
-
 # Tug of war
-
-
-def test_tow():
-    assert tow(Accuracies(10, 90, 80), Accuracies(10, 90, 80)) == 1.0
-    assert tow(Accuracies(100, 90, 80), Accuracies(0, 90, 80)) == 0.0
-    assert tow(Accuracies(60, 95, 70), Accuracies(50, 90, 80)) == pytest.approx(0.9 * 0.95 * 0.9)
-    assert tow(Accuracies(50, 90, 80), Accuracies(60, 95, 70)) == pytest.approx(0.9 * 0.95 * 0.9)
-    for bad in (math.nan, -1.0, 100.5):
-        with pytest.raises(InputError, match="percentages"):
-            tow(Accuracies(bad, 90, 80), Accuracies(10, 90, 80))

@@ -3,7 +3,6 @@ of which the truth is known get the verdict they deserve."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,9 +28,6 @@ from fedforget.audit.examine import (
 from fedforget.audit.measures import measure, measure_clients
 from fedforget.audit.membership import AttackMembership, attack_membership
 from fedforget.audit.oracles import oracle_models
-from fedforget.audit.probe import LinearProbe, linear_probe
-from fedforget.audit.relearning import Relearn, relearning_curve, relearning_speed
-from fedforget.audit.verdict import Reading
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.own import from_arrays
@@ -39,7 +35,7 @@ from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.rounds import Schedule, further_round, run_round, train
+from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.tasks import Measure, Train
 from fedforget.methods import forget
 from fedforget.methods.retrain import RetrainSettings, fresh_start
@@ -51,22 +47,16 @@ from fedforget.runs.config import RunConfig, default_trigger
 CLASS = ErasureRequest.of_class(0, 1)
 SCHEDULE = replace(small_worlds.SCHEDULE, rounds=4)
 POISONED_LABEL = 2
-ALONE = {
-    name + when
-    for name in (
-        "accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy",
-    )
-    for when in ("", " one round later")
-}  # fmt: skip
 ATTACKS = {
     "loss on the target", "membership by loss", "membership by entropy", "membership by rmia",
     "membership by calibrated margin", "unseen data of the same classes", "loss spared, beside unseen data",
 }  # fmt: skip
 """What one attack on the model tells, but for REST, which needs no target."""
-BESIDE = {"loss on the target": "loss below unseen data", "relearning": "relearning, beside unseen data"}
+BESIDE = {"loss on the target": "loss below unseen data"}
 """What is read of an honest target in place of what is read of a backdoor."""
-WITH_ORACLES = {"accuracy on the target", "relearning", "comes back", "linear probe", REST} | ATTACKS
-AGAINST_BEFORE = f"{REST}, against before"
+MEASURES = {"accuracy on the target", "comes back", REST} | ATTACKS
+WITH_REFERENCES = {"membership by rmia", "membership by calibrated margin", "loss spared, beside unseen data"}
+"""What is missing where no oracle was trained."""
 
 
 def quiet(what: str, done: int, total: int) -> None:
@@ -157,28 +147,35 @@ def test_a_level_that_is_unknown_is_refused():
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("level", ["alone", "quick", "full"])
+@pytest.mark.parametrize("level", ["quick", "full"])
 @pytest.mark.parametrize("kind", ["clean", "poisoned"])
 def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: pytest.FixtureRequest):
     there: Known = request.getfixturevalue(kind)
     case = there.case(level)
     oracles = examine_oracles(case, there.oracles, quiet)
     for found in (*oracles, examine(case, there.before, there.oracles)):
-        expected = ALONE | {REST} if level == "alone" else WITH_ORACLES
-        if level != "alone" and kind == "poisoned":
-            expected = expected | {"true class of the target"}
-        elif level != "alone":
-            expected = {BESIDE.get(name, name) for name in expected}
+        expected = MEASURES | {"true class of the target"}
+        if kind == "clean":
+            expected = {BESIDE.get(name, name) for name in MEASURES}
         assert found.readings.keys() == expected
         assert all(reading.error > 0 for reading in found.readings.values())
         assert found.notes == ()
         assert found.poisoned == (kind == "poisoned")
         assert found.samples == 50
-        evidence, verdict = judge(level, found, found, oracles)
-        judged = expected - {REST} | {AGAINST_BEFORE} if level == "alone" else expected
-        assert {item.name for item in evidence} == judged
+        evidence, verdict = judge(found, found, oracles)
+        assert {item.name for item in evidence} == expected
         assert all(finding.says != "missing" for finding in verdict.findings)
-        assert verdict.oracles == (0 if level == "alone" else 3)
+        assert verdict.oracles == 3
+
+
+def test_without_an_oracle_there_are_figures_and_no_verdict_but_exact(poisoned: Known):
+    found, quick = (examine(poisoned.case(level), poisoned.before) for level in ("alone", "quick"))
+    assert found == quick
+    assert found.readings.keys() >= MEASURES - WITH_REFERENCES
+    _, verdict = judge(found, found, ())
+    assert (verdict.word, verdict.oracles) == ("not enough evidence", 0)
+    assert verdict.reasons[0].startswith("No oracle was trained, so nobody knows ")
+    assert judge(found, found, (), exact=True)[1].word == "exact"
 
 
 def test_the_readings_are_those_of_the_measures(poisoned: Known):
@@ -187,8 +184,6 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
     found = examine(case, state, poisoned.oracles)
     attacked = attack_membership(world, state, [CLASS], references=poisoned.oracles)
     figures = measure(world, state, [CLASS], world.client(1).samples)
-    relearned = relearning_curve(world, state, [CLASS], SCHEDULE)
-    assert relearned is not None
     later = durability(world, state, [CLASS], SCHEDULE, (1, 3, 5))
     values = {name: reading.value for name, reading in found.readings.items()}
     assert values == {
@@ -200,13 +195,11 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
         "membership by rmia": attacked.areas["rmia"].value,
         "membership by calibrated margin": attacked.areas["calibrated"].value,
         "loss spared, beside unseen data": attacked.calibrated_gap and attacked.calibrated_gap.value,
-        "relearning": relearning_speed(relearned).mean_accuracy,
         "comes back": later.known[-1].bd_acc,
         "unseen data of the same classes": attacked.same_classes and attacked.same_classes.value,
-        "linear probe": linear_probe(world, state, [CLASS]).target_acc,
         REST: attacked.all_classes and attacked.all_classes.value,
     }
-    assert found.pictures.keys() == attacked.curves.keys() | {"relearning", "comes back"}
+    assert found.pictures.keys() == attacked.curves.keys() | {"comes back"}
     assert found.pictures["comes back"] == later.to_json()
     assert found.fingerprint == attacked.fingerprint
     quick = examine(poisoned.case("quick"), state, poisoned.oracles)
@@ -214,32 +207,16 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
     assert quick.readings["comes back"].value == later.known[1].bd_acc
 
 
-def test_alone_the_readings_are_differences_now_and_a_round_later(poisoned: Known):
-    world, state = poisoned.world, poisoned.before
-    found = examine(poisoned.case("alone"), state).readings
-    later = run_round(world, state, further_round(SCHEDULE, SCHEDULE.rounds, [CLASS]))
-    for model, when in ((state, ""), (later, " one round later")):
-        attacked = attack_membership(world, model, [CLASS])
-        assert found[f"accuracy above unseen data{when}"] == attacked.gap
-        assert found[f"loss below unseen data{when}"] == attacked.loss_gap
-        for name in ("loss", "entropy"):
-            area = attacked.areas[name]
-            assert found[f"membership by {name}{when}"] == Reading(area.value - 0.5, area.error)
-    assert found[REST] == attack_membership(world, state, [CLASS]).all_classes
-    assert f"{REST} one round later" not in found
-
-
 @pytest.mark.real
 def test_the_same_bits_again_and_the_model_stays(poisoned: Known):
-    for level in ("alone", "quick"):
-        case, before = poisoned.case(level), digest(poisoned.before)
-        examine_oracles(case, poisoned.oracles, quiet)
-        first = examine(case, poisoned.before, poisoned.oracles)
-        with torch.no_grad():
-            for tensor in poisoned.world.model.state_dict().values():
-                tensor.fill_(7)
-        assert examine(case, poisoned.before, poisoned.oracles) == first
-        assert digest(poisoned.before) == before
+    case, before = poisoned.case(), digest(poisoned.before)
+    examine_oracles(case, poisoned.oracles, quiet)
+    first = examine(case, poisoned.before, poisoned.oracles)
+    with torch.no_grad():
+        for tensor in poisoned.world.model.state_dict().values():
+            tensor.fill_(7)
+    assert examine(case, poisoned.before, poisoned.oracles) == first
+    assert digest(poisoned.before) == before
 
 
 def test_every_oracle_has_the_others_as_its_references(poisoned: Known):
@@ -261,23 +238,19 @@ def test_every_oracle_has_the_others_as_its_references(poisoned: Known):
 def test_what_was_served_before_is_told_to_every_measure(poisoned: Known):
     gone = ErasureRequest.of_samples(0, range(0, 30))
     world = poisoned.world
-    for level in ("alone", "quick"):
-        world.log.clear()
-        found = examine(poisoned.case(level, served=(gone,)), poisoned.before)
-        tasks = [task for task, *_ in world.log]
-        looked = [task for task in tasks if isinstance(task, AttackMembership | Measure | Relearn | LinearProbe)]
-        assert {task.served for task in looked} == {(gone,)}
-        assert {task.exclude for task in tasks if isinstance(task, Train)} == {(gone, CLASS)}
-        assert found.samples == 50 - 10
+    world.log.clear()
+    found = examine(poisoned.case(served=(gone,)), poisoned.before)
+    tasks = [task for task, *_ in world.log]
+    assert {task.served for task in tasks if isinstance(task, AttackMembership | Measure)} == {(gone,)}
+    assert {task.exclude for task in tasks if isinstance(task, Train)} == {(gone, CLASS)}
+    assert found.samples == 50 - 10
 
 
 # What is missing
 
 
 FAILING: dict[str, set[str]] = {
-    "relearning_curve": {"relearning"},
     "durability": {"comes back"},
-    "linear_probe": {"linear probe"},
     "attack_membership": ATTACKS | {REST},
 }
 
@@ -286,7 +259,7 @@ FAILING: dict[str, set[str]] = {
 def test_a_measure_that_fails_is_missing_and_says_why(
     poisoned: Known, examined: Examined, function: str, monkeypatch: pytest.MonkeyPatch
 ):
-    assert judge("quick", examined.fresh, examined.before, examined.oracles)[1].word == "forgotten"
+    assert judge(examined.fresh, examined.before, examined.oracles)[1].word == "forgotten"
 
     def fail(*_: Any, **__: Any) -> None:
         raise FedForgetError("The client has gone fishing.")
@@ -299,7 +272,7 @@ def test_a_measure_that_fails_is_missing_and_says_why(
     }
     (note,) = found.notes
     assert note.endswith(" could not be taken: The client has gone fishing.")
-    _, verdict = judge("quick", found, examined.before, examined.oracles)
+    _, verdict = judge(found, examined.before, examined.oracles)
     assert verdict.word == "not enough evidence"
     assert {finding.name for finding in verdict.findings if finding.says == "missing"} == FAILING[function]
     assert all(name in verdict.reasons[0] for name in FAILING[function])
@@ -313,93 +286,73 @@ def test_a_target_of_one_sample_accuses_nobody_and_acquits_nobody(poisoned: Know
     case = replace(poisoned.case(), requests=(request,))
     oracles = [examine(case, state) for state in poisoned.oracles]
     before = examine(case, poisoned.before)
-    assert before.shares[0] == 100.0
     assert before.samples == 1
     assert before.readings.keys() <= {REST, "unseen data of the same classes"}
     assert "Only 1 of the target can be judged, and no share of fewer than 5 is read." in before.notes
-    _, verdict = judge("quick", before, before, oracles)
+    _, verdict = judge(before, before, oracles)
     assert verdict.word == "not enough evidence"
     assert all(f.p_remembers is None for f in verdict.findings)
     assert "accuracy on the target" in verdict.reasons[0]
-
-
-def test_alone_an_attack_that_fails_is_missing_and_says_why(poisoned: Known, monkeypatch: pytest.MonkeyPatch):
-    whole = examine(poisoned.case("alone"), poisoned.fresh)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise FedForgetError("The client has gone fishing.")
-
-    monkeypatch.setattr(examining, "further_rounds", fail)
-    found = examine(poisoned.case("alone"), poisoned.fresh)
-    assert found.readings == {name: r for name, r in whole.readings.items() if "later" not in name}
-    assert found.notes == ("membership one round later could not be taken: The client has gone fishing.",)
-    assert judge("alone", found, whole, ())[1].word == "not enough evidence"
 
 
 def test_a_mistake_of_ours_is_not_taken_for_a_missing_measure(poisoned: Known, monkeypatch: pytest.MonkeyPatch):
     def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(examining, "relearning_curve", fail)
+    monkeypatch.setattr(examining, "durability", fail)
     with pytest.raises(ZeroDivisionError):
         examine(poisoned.case(), poisoned.fresh, poisoned.oracles)
 
 
-@pytest.mark.parametrize("level", ["quick", "alone"])
-def test_a_model_that_left_the_finite_numbers_is_examined_all_the_same(poisoned: Known, level: Level):
+def test_a_model_that_left_the_finite_numbers_is_examined_all_the_same(poisoned: Known):
     """Its weights are finite, what it says is not: no figure, and no end of the audit for the others."""
     broken = {name: tensor.sign() * 3e38 for name, tensor in poisoned.before.items()}
-    found = examine(poisoned.case(level), broken)
-    assert not found.readings.keys() & (ALONE | ATTACKS | {REST})
+    found = examine(poisoned.case(), broken)
+    assert not found.readings.keys() & (ATTACKS | {REST})
     assert any("not a finite number" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("level", ["quick", "alone"])
-def test_without_the_clients_held_out_data_there_is_not_enough_evidence(poisoned: Known, level: Level):
+def test_without_the_clients_held_out_data_there_is_not_enough_evidence(poisoned: Known):
     """The issue's own example: one measure's input is removed."""
     own = poisoned.world.client(0)
     kept = own.held_out
-    case = poisoned.case(level)
-    references = poisoned.oracles if level == "quick" else []
+    case = poisoned.case()
     try:
         own.held_out = None
-        oracles = examine_oracles(case, references, quiet)
-        before, fresh = (examine(case, state, references) for state in (poisoned.before, poisoned.fresh))
+        oracles = examine_oracles(case, poisoned.oracles, quiet)
+        before, fresh = (examine(case, state, poisoned.oracles) for state in (poisoned.before, poisoned.fresh))
     finally:
         own.held_out = kept
-    _, verdict = judge(level, fresh, before, oracles)
+    _, verdict = judge(fresh, before, oracles)
     assert verdict.word == "not enough evidence"
-    expected = ATTACKS | {REST} if level == "quick" else ALONE | {AGAINST_BEFORE}
-    assert {f.name for f in verdict.findings if f.says == "missing"} == expected
+    assert {f.name for f in verdict.findings if f.says == "missing"} == ATTACKS | {REST}
     assert fresh.notes[0].startswith("Client 0 has 50 target samples and 0 held-out ones of the same kind;")
     assert fresh.samples == 50
-    if level == "quick":
-        assert judge(level, before, before, oracles)[1].word == "not forgotten", "what is there may still accuse"
+    assert judge(before, before, oracles)[1].word == "not forgotten", "what is there may still accuse"
 
 
 def test_a_target_that_is_gone_altogether_leaves_nothing_to_measure(poisoned: Known):
     found = examine(replace(poisoned.case(), requests=(ErasureRequest.of_samples(0, [10**6]),)), poisoned.before)
     assert (found.samples, found.poisoned) == (0, False)
-    assert not found.readings.keys() & {"accuracy on the target", *BESIDE.values(), "comes back", "linear probe"}
-    assert any(note.startswith("relearning, beside unseen data could not be taken") for note in found.notes)
-    assert judge("quick", found, found, ())[1].word == "not enough evidence"
+    assert not found.readings.keys() & {"accuracy on the target", *BESIDE.values(), "comes back"}
+    assert judge(found, found, ())[1].word == "not enough evidence"
 
 
 def test_a_measure_that_one_oracle_lacks_is_missing(examined: Examined):
-    readings = {name: r for name, r in examined.oracles[1].readings.items() if name != "relearning"}
+    readings = {name: r for name, r in examined.oracles[1].readings.items() if name != "comes back"}
     oracles = [examined.oracles[0], replace(examined.oracles[1], readings=readings), examined.oracles[2]]
-    evidence, verdict = judge("quick", examined.fresh, examined.before, oracles)
-    assert next(item.oracles for item in evidence if item.name == "relearning") == ()
-    assert (verdict.word, verdict.reasons) == ("not enough evidence", ("Missing: relearning.",))
+    evidence, verdict = judge(examined.fresh, examined.before, oracles)
+    assert next(item.oracles for item in evidence if item.name == "comes back") == ()
+    assert (verdict.word, verdict.reasons) == ("not enough evidence", ("Missing: comes back.",))
 
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_fewer_than_two_oracles_are_not_enough(examined: Examined, count: int):
-    assert judge("quick", examined.fresh, examined.before, examined.oracles[:count])[1].word == "not enough evidence"
+    assert judge(examined.fresh, examined.before, examined.oracles[:count])[1].word == "not enough evidence"
 
 
 def test_nobody_knows_whether_a_test_would_notice_anything_without_the_model_before(examined: Examined):
-    assert judge("quick", examined.fresh, None, examined.oracles)[1].word == "not enough evidence"
+    assert judge(examined.fresh, None, examined.oracles)[1].word == "not enough evidence"
 
 
 # Directions
@@ -413,10 +366,8 @@ CLEAN = {
     "membership by rmia": ("high", True, True),
     "membership by calibrated margin": ("high", True, True),
     "loss spared, beside unseen data": ("high", True, True),
-    "relearning, beside unseen data": ("high", False, True),
     "comes back": ("high", True, True),
     "unseen data of the same classes": ("high", True, False),
-    "linear probe": ("high", False, True),
     REST: ("high", True, False),
 }
 """(which end remembers, whether the other is over-forgetting, whether the first means anything)."""
@@ -426,7 +377,6 @@ POISONED = {
     if name not in BESIDE.values()
 } | {
     "true class of the target": ("high", True, False), "loss on the target": ("low", False, True),
-    "relearning": ("high", False, True),
 }  # fmt: skip
 
 
@@ -434,18 +384,9 @@ POISONED = {
 def test_which_end_of_a_measure_means_what(examined: Examined, level: Level):
     for is_poisoned, expected in ((False, CLEAN), (True, POISONED)):
         subject = replace(examined.fresh, poisoned=is_poisoned)
-        evidence, _ = judge(level, subject, examined.before, examined.oracles)
+        evidence, _ = judge(subject, examined.before, examined.oracles)
         assert {item.name: (item.remembers, item.over, item.memory) for item in evidence} == expected
         assert [item.name for item in evidence if item.rest] == [REST]
-
-
-def test_alone_only_the_entropy_has_no_worse_end(poisoned: Known):
-    found = examine(poisoned.case("alone"), poisoned.fresh)
-    evidence, verdict = judge("alone", found, found, ())
-    flags = {item.name: (item.remembers, item.over, item.memory) for item in evidence}
-    expected = {name: ("high", "entropy" not in name, True) for name in ALONE}
-    assert flags == expected | {AGAINST_BEFORE: ("high", True, False)}
-    assert not verdict.to_json()["with_oracle"]
 
 
 def moved(examination: Examination, **values: float) -> Examination:
@@ -458,12 +399,12 @@ def test_less_of_the_poisoned_label_than_an_oracle_gives_is_not_over_forgotten(e
     """But on a clean target it is; and where the true class is lost, it is on a poisoned one too."""
     oracles = [moved(oracle, accuracy_on_the_target=40.0 + k) for k, oracle in enumerate(examined.oracles)]
     subject = moved(examined.fresh, accuracy_on_the_target=0.0)
-    assert judge("quick", subject, examined.before, oracles)[1].word == "forgotten"
-    assert judge("quick", replace(subject, poisoned=False), examined.before, oracles)[1].word == "over-forgotten"
+    assert judge(subject, examined.before, oracles)[1].word == "forgotten"
+    assert judge(replace(subject, poisoned=False), examined.before, oracles)[1].word == "over-forgotten"
     lost = moved(examined.fresh, true_class_of_the_target=0.0)
-    assert judge("quick", lost, examined.before, examined.oracles)[1].word == "over-forgotten"
+    assert judge(lost, examined.before, examined.oracles)[1].word == "over-forgotten"
     found = moved(examined.fresh, true_class_of_the_target=300.0)
-    assert judge("quick", found, examined.before, examined.oracles)[1].word == "forgotten", "knowing more is no memory"
+    assert judge(found, examined.before, examined.oracles)[1].word == "forgotten", "knowing more is no memory"
 
 
 # The rest of the model
@@ -476,45 +417,25 @@ def broken_elsewhere(state: State) -> State:
     return broken
 
 
-@pytest.mark.parametrize("level", ["quick", "alone"])
-def test_a_model_whose_rest_was_damaged_is_over_forgotten_and_the_reason_says_so(poisoned: Known, level: Level):
+def test_a_model_whose_rest_was_damaged_is_over_forgotten_and_the_reason_says_so(poisoned: Known):
     """Nothing on the target or its classes would tell."""
-    case = poisoned.case(level)
-    references = poisoned.oracles if level == "quick" else []
-    oracles = examine_oracles(case, references, quiet)
+    case = poisoned.case()
+    oracles = examine_oracles(case, poisoned.oracles, quiet)
     before, broken, fresh = (
-        examine(case, state, references)
+        examine(case, state, poisoned.oracles)
         for state in (poisoned.before, broken_elsewhere(poisoned.fresh), poisoned.fresh)
     )
-    whole, verdict = (judge(level, model, before, oracles)[1] for model in (fresh, broken))
-    assert (whole.word, verdict.word) == ("forgotten" if level == "quick" else "not enough evidence", "over-forgotten")
-    assert [f.name for f in verdict.findings if f.says == "over-forgotten"] == [
-        REST if level == "quick" else AGAINST_BEFORE
-    ]
-    name = {"quick": REST, "alone": AGAINST_BEFORE}[level]
-    assert verdict.reasons[0].startswith(f"The rest of the model was damaged: {name} is ")
-    assert (
-        "an oracle's is above" if level == "quick" else "of a model as good as before it is above"
-    ) in verdict.reasons[0]
+    whole, verdict = (judge(model, before, oracles)[1] for model in (fresh, broken))
+    assert (whole.word, verdict.word) == ("forgotten", "over-forgotten")
+    assert [f.name for f in verdict.findings if f.says == "over-forgotten"] == [REST]
+    assert verdict.reasons[0].startswith(f"The rest of the model was damaged: {REST} is ")
+    assert "an oracle's is above" in verdict.reasons[0]
     assert verdict.would_change == "a model that does as well elsewhere as one that never saw the target"
-
-
-def test_alone_the_rest_is_a_difference_of_two_shares(poisoned: Known):
-    case = poisoned.case("alone")
-    before, fresh = (examine(case, state) for state in (poisoned.before, poisoned.fresh))
-    item = judge("alone", fresh, before, ())[0][-1]
-    a, b = fresh.readings[REST], before.readings[REST]
-    assert item.name == AGAINST_BEFORE
-    assert item.subject is not None
-    assert (item.subject.value, item.subject.error) == pytest.approx((a.value - b.value, math.hypot(a.error, b.error)))
-    assert item.before is not None
-    assert item.before.value == 0.0
-    assert judge("alone", fresh, None, ())[0][-1].subject is None, "nothing to compare with is missing, not passed"
 
 
 def test_being_better_elsewhere_than_an_oracle_is_no_fault(examined: Examined):
     better = moved(examined.fresh, **{REST.replace(" ", "_"): 300.0})
-    assert judge("quick", better, examined.before, examined.oracles)[1].word == "forgotten"
+    assert judge(better, examined.before, examined.oracles)[1].word == "forgotten"
 
 
 def test_the_rest_is_judged_though_the_target_is_too_small_to_attack(poisoned: Known):
@@ -554,8 +475,8 @@ def test_a_model_that_never_saw_honest_data_is_not_accused_for_being_trained_les
     losses = [measure_clients(case.federation, weights, case.requests, seed=0, threads=1)[0].mean_loss
               for weights in (*models, shorter)]  # fmt: skip
     assert losses[-1] < 0.8 * min(losses[:-1]), "or the loss alone would not have accused it"
-    assert judge("quick", short, before, oracles)[1].word == "forgotten"
-    untouched = judge("quick", before, before, oracles)[1]
+    assert judge(short, before, oracles)[1].word == "forgotten"
+    untouched = judge(before, before, oracles)[1]
     told = {finding.name for finding in untouched.findings if finding.says == "remembers"}
     assert told >= set(BESIDE.values())
 
@@ -564,20 +485,17 @@ def test_a_model_that_never_saw_honest_data_is_not_accused_for_being_trained_les
 
 
 GROUPS = {
-    "membership": ATTACKS - {"unseen data of the same classes"}, "relearning": {"relearning"},
-    "return": {"comes back"}, "probe": {"linear probe"},
+    "membership": ATTACKS - {"unseen data of the same classes"}, "return": {"comes back"},
 }  # fmt: skip
 
 
 def test_an_attack_that_is_unknown_is_refused():
-    assert check_attacks(["probe", "membership", "probe"]) == ("membership", "probe")
+    assert check_attacks(["return", "membership", "return"]) == ("membership", "return")
     assert check_attacks([]) == ()
-    for names in (["probe", "lira"], [""], ["Probe"]):
+    for names in (["return", "lira"], [""], ["Return"]):
         with pytest.raises(InputError) as refusal:
             check_attacks(names)
-        assert str(refusal.value) == (
-            f"Attack '{names[-1]}' is unknown; choose from membership, relearning, return, probe."
-        )
+        assert str(refusal.value) == (f"Attack '{names[-1]}' is unknown; choose from membership, return.")
 
 
 @pytest.mark.daily(1)
@@ -587,27 +505,16 @@ def test_what_is_left_out_is_missing_and_the_rest_is_as_it_was(poisoned: Known, 
     world = poisoned.world
     world.log.clear()
     oracles = examine_oracles(case, poisoned.oracles, quiet)
-    kinds = {"membership": AttackMembership, "relearning": Relearn, "return": Train, "probe": LinearProbe}
+    kinds = {"membership": AttackMembership, "return": Train}
     made = [task for task, *_ in world.log if isinstance(task, kinds[left_out])]
     assert all(isinstance(task, AttackMembership) and not task.attack for task in made), "only accuracies are counted"
     before, fresh = (examine(case, state, poisoned.oracles) for state in (poisoned.before, poisoned.fresh))
     assert fresh.readings == {n: r for n, r in examined.fresh.readings.items() if n not in GROUPS[left_out]}
     assert fresh.notes == (f"{left_out} was left out, as the audit was asked to.",)
-    verdict = judge("quick", fresh, before, oracles)[1]
+    verdict = judge(fresh, before, oracles)[1]
     assert verdict.word == "not enough evidence"
     assert {f.name for f in verdict.findings if f.says == "missing"} == GROUPS[left_out]
-    assert judge("quick", before, before, oracles)[1].word == "not forgotten"
-
-
-def test_alone_the_return_is_the_later_look(poisoned: Known):
-    whole = examine(poisoned.case("alone"), poisoned.fresh)
-    now = examine(replace(poisoned.case("alone"), attacks=("membership",)), poisoned.fresh)
-    assert now.readings == {name: r for name, r in whole.readings.items() if "later" not in name}
-    plain = examine(replace(poisoned.case("alone"), attacks=("return",)), poisoned.fresh)
-    assert plain.readings == {n: r for n, r in whole.readings.items() if n.startswith(("accuracy", "unseen"))}
-    nothing = examine(replace(poisoned.case("alone"), attacks=()), poisoned.fresh)
-    assert nothing.readings.keys() == {"accuracy above unseen data", REST}
-    assert len(nothing.notes) == 2
+    assert judge(before, before, oracles)[1].word == "not forgotten"
 
 
 # On the demo's federation
@@ -627,7 +534,7 @@ class Demo:
 
     def verdict(self, state: State) -> str:
         found = examine(self.case, state, self.oracles)
-        return judge("quick", found, self.examined_before, self.examined_oracles)[1].word
+        return judge(found, self.examined_before, self.examined_oracles)[1].word
 
 
 def demo_federation(schedule: Schedule) -> tuple[LocalFederation, Backdoor]:
@@ -666,7 +573,7 @@ def test_a_destroyed_model_is_not_called_forgotten(demo: Demo):
     case = demo.case
     state = forget(case.federation, demo.before, case.requests[0], case.schedule, "sga", "ewc").state
     found = examine(case, state, demo.oracles)
-    verdict = judge("quick", found, demo.examined_before, demo.examined_oracles)[1]
+    verdict = judge(found, demo.examined_before, demo.examined_oracles)[1]
     assert verdict.word == "over-forgotten"
     assert any(reason.startswith("The rest of the model was damaged: ") for reason in verdict.reasons)
 

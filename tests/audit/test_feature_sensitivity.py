@@ -127,7 +127,7 @@ def test_on_the_table_a_retrained_model_and_fedafs_are_forgotten_and_the_one_bef
     untouched = examine(case, before)
 
     def word(state: State) -> str:
-        evidence, verdict = judge("quick", examine(case, state), untouched, examined)
+        evidence, verdict = judge(examine(case, state), untouched, examined)
         assert all(e.subject is not None and len(e.oracles) == 5 for e in evidence)
         assert any(e.rest for e in evidence), "the rest of the model is looked at too"
         return verdict.word
@@ -140,9 +140,9 @@ def test_on_the_table_a_retrained_model_and_fedafs_are_forgotten_and_the_one_bef
 def test_without_an_oracle_nothing_is_claimed():
     world, before, _ = trained()
     examined = examine(Case(world, COLUMNS, SCHEDULE, "alone"), before)
-    assert "Without oracles nobody knows" in examined.notes[0]
-    _, verdict = judge("alone", examined, examined, [])
-    assert (verdict.word, verdict.with_oracle) == ("not enough evidence", False)
+    assert "sensitivity to the feature" in examined.readings
+    _, verdict = judge(examined, examined, [])
+    assert (verdict.word, verdict.oracles) == ("not enough evidence", 0)
 
 
 def test_features_and_samples_together_are_not_judged():
@@ -151,7 +151,7 @@ def test_features_and_samples_together_are_not_judged():
     examined = examine(case, before)
     assert examined.readings == {}
     assert "cannot be judged together" in examined.notes[0]
-    _, verdict = judge("quick", examined, examined, [examined, examined])
+    _, verdict = judge(examined, examined, [examined, examined])
     assert verdict.word == "not enough evidence"
 
 

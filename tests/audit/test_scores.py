@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fedforget.audit.scores import (
     SCORES,
-    confidence_score,
     entropy_score,
     finite,
     histogram,
@@ -30,7 +29,6 @@ def slow(logits: list[float], label: int) -> dict[str, float]:
     p = [math.exp(f) / total for f in logits]
     return {
         "loss": math.log(p[label]),
-        "confidence": p[label],
         "entropy": sum(q * math.log(q) for q in p),
         "margin": math.log(p[label]) - math.log(sum(q for c, q in enumerate(p) if c != label)),
     }
@@ -49,12 +47,10 @@ def test_closed_forms():
     """Equal logits: p = 1/C. Two classes d apart: phi = d, p = 1 / (1 + exp(-d))."""
     even, label = torch.zeros(1, 4), torch.tensor([2])
     assert float(loss_score(even, label)) == pytest.approx(-math.log(4))
-    assert float(confidence_score(even, label)) == pytest.approx(0.25)
     assert float(entropy_score(even, label)) == pytest.approx(-math.log(4))
     assert float(margin(even, label)) == pytest.approx(-math.log(3))
     apart = torch.tensor([[1.5, -0.5]], dtype=torch.float64)
     assert float(margin(apart, torch.tensor([0]))) == pytest.approx(2.0)
-    assert float(confidence_score(apart, torch.tensor([0]))) == pytest.approx(1 / (1 + math.exp(-2)))
 
 
 def test_huge_logits_stay_finite():
@@ -71,16 +67,16 @@ def test_higher_is_better_remembered():
     """Raising the label's logit raises every score (the entropy's where the label is the guess already)."""
     logits, labels = draw()
     own = torch.nn.functional.one_hot(labels, 5)
-    for score in (loss_score, confidence_score, margin):
+    for score in (loss_score, margin):
         assert bool((score(logits + own, labels) > score(logits, labels)).all())
     sure = logits + 20 * own
     assert bool((entropy_score(sure + own, labels) > entropy_score(sure, labels)).all())
 
 
-def test_three_scores_order_alike():
+def test_loss_and_margin_order_alike():
     logits, labels = draw(scale=1.0)
-    orders = [score(logits, labels).argsort().tolist() for score in (loss_score, confidence_score, margin)]
-    assert orders[0] == orders[1] == orders[2]
+    orders = [score(logits, labels).argsort().tolist() for score in (loss_score, margin)]
+    assert orders[0] == orders[1]
 
 
 @pytest.mark.parametrize("score", SCORES.values(), ids=SCORES.keys())

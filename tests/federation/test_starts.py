@@ -371,7 +371,7 @@ class Poisoned:
         """Against the oracles, none of which is `retrained`."""
         others = examine_oracles(self.case, self.oracles, lambda *_: None)
         before = examine(self.case, self.before, self.oracles)
-        return judge("quick", examine(self.case, state, self.oracles), before, others)[1]
+        return judge(examine(self.case, state, self.oracles), before, others)[1]
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,7 @@ def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path:
     expected = audit_run(tmp_path / "local", level="alone").to_json()["rows"]
     assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "ladder"]
     assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
-    assert summary["audit"][1]["verdict"]["with_oracle"] is False
+    assert summary["audit"][1]["verdict"]["oracles"] == 0
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
 
 

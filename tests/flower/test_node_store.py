@@ -77,7 +77,7 @@ KNOWN = ("abc", (CLASS,), (), ("sketch", 75, "sampled", "retained", None, "float
     [
         Sketch(torch.randn(3, 5), 9),
         Sketch(torch.randn(3, 5).bfloat16(), 9),
-        PrincipalRows(torch.randn(2, 4), 7, total=0.1 + 0.2, passes=1.5),
+        PrincipalRows(torch.randn(2, 4), 7, total=0.1 + 0.2),
     ],
 )
 def test_a_sketch_is_there_after_a_restart(tmp_path: Path, sketch: Sketch):

@@ -477,7 +477,7 @@ def test_the_gate_holds_what_is_not_forgotten(ledger: Ledger, poisoned: Path):
 
 
 def test_the_gate_holds_a_model_that_was_damaged(office: Office):
-    office.register("strict", method="sga", preset="plain", settings={"lr": 0.5})
+    office.register("strict", method="sga", preset="plain", settings={"lr": 0.5}, audit_level="quick")
     id = office.queue(CLASS, "strict")
     office.work(publish=False)
     request = office.ledger.requests.get(id)

@@ -39,17 +39,14 @@ def world(n: int, seed: int, classes: int = 3, batchnorm: bool = False) -> tuple
     labels=st.sampled_from(["data", "sampled", "mas"]),
     n=st.integers(1, 25),
     rows=st.integers(1, 30),
-    block=st.integers(1, 30),
     batch_size=st.integers(1, 9),
     batchnorm=st.booleans(),
     seed=st.integers(0, 1000),
 )
-def test_the_rows_are_those_of_the_svd(labels, n, rows, block, batch_size, batchnorm, seed):
+def test_the_rows_are_those_of_the_svd(labels, n, rows, batch_size, batchnorm, seed):
     model, samples = world(n, seed, batchnorm=batchnorm)
     before = digest(model.state_dict())
-    got = principal_rows(
-        model, samples, identity, rows=rows, seed=seed, labels=labels, batch_size=batch_size, block=block
-    )
+    got = principal_rows(model, samples, identity, rows=rows, seed=seed, labels=labels, batch_size=batch_size)
     j = slow_twins.explicit_j(model, samples, labels, seed)
     expected = slow_twins.principal_rows(j, rows)
     scale = float(j.norm() ** 2)
@@ -60,30 +57,13 @@ def test_the_rows_are_those_of_the_svd(labels, n, rows, block, batch_size, batch
     assert digest(model.state_dict()) == before
 
 
-@pytest.mark.parametrize(("block", "passes"), [(12, 1.0), (6, 2.5), (4, 3.0), (1, 7.5)])
-def test_what_does_not_fit_is_made_again_and_billed(block: int, passes: float, monkeypatch: pytest.MonkeyPatch):
-    """B blocks: each once as the left factor, again with every later one, and once more for the rows."""
-    largest = 0
-
-    def watched(model: nn.Module, samples: Samples, *rest, **more) -> Tensor:
-        nonlocal largest
-        largest = max(largest, len(samples))
-        return jacobian(model, samples, *rest, **more)
-
-    monkeypatch.setattr(principal, "jacobian", watched)
-    model, samples = world(12, seed=3)
-    got = principal_rows(model, samples, identity, rows=3, seed=3, block=block)
-    blocks = 12 // block
-    assert passes == (1.0 if blocks == 1 else 1 + (blocks - 1) / 2 + 1)
-    assert got.evaluations == pytest.approx(12 * passes)
-    assert largest == block, "never more than a block of J at once"
-
-
-def test_a_block_is_what_memory_holds(monkeypatch: pytest.MonkeyPatch):
-    model, _ = world(1, seed=0)
+def test_what_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
+    model, samples = world(11, seed=0)
     size = sum(p.numel() for p in trainable(model).values())
     monkeypatch.setattr(principal, "available_bytes", lambda device: 4 * size * 50)
     assert samples_that_fit(model) == 10
+    with pytest.raises(InputError, match=r"memory holds those of 10 of the 11 samples; set sketch_samples to 10 or"):
+        principal_rows(model, samples, identity, rows=3, seed=0)
     monkeypatch.setattr(principal, "available_bytes", lambda device: 0)
     assert samples_that_fit(model) == 1
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedforget.audit.distributions import NORMAL_QUANTILE, Estimate, proportion, proportion_error, two_ensembles
+from fedforget.audit.distributions import NORMAL_QUANTILE, Estimate, proportion_error, two_ensembles
 from fedforget.audit.scores import finite
 from fedforget.audit.student import student_quantile
 from fedforget.errors import InputError
@@ -61,31 +61,6 @@ def auc(members: Tensor, non_members: Tensor) -> Estimate | None:
     return Estimate(area, error, low, high)
 
 
-class TprAtFpr(NamedTuple):
-    """`tpr`: share of members found; `fpr`: share of non-members taken for members; `chance`: the mean of `tpr` where
-    members and non-members do not differ."""
-
-    tpr: Estimate
-    fpr: float
-    chance: float
-
-
-def tpr_at_fpr(members: Tensor, non_members: Tensor, fpr: float = 0.01) -> TprAtFpr | None:
-    """The largest share of members that a threshold finds while it takes at most `fpr` of the non-members for members
-    (Carlini et al. 2022, arXiv 2112.03570), with Wilson's interval over the members; the threshold is held fixed there.
-
-    The threshold lies just above the jth highest non-member, j = floor(fpr n) + 1, and chance is j / (n + 1).
-    None without members, and with fewer than 1/fpr non-members: a single mistake would be more than `fpr`."""
-    members, non_members = _two_sides(members, non_members)
-    allowed = _allowed_mistakes(fpr, len(non_members))
-    if not len(members) or not allowed:
-        return None
-    below = non_members.sort(descending=True).values[allowed]
-    found = proportion(int((members > below).sum()), len(members))
-    chance = (allowed + 1) / (len(non_members) + 1)
-    return TprAtFpr(found, float((non_members > below).double().mean()), chance)
-
-
 def rmia(
     target: Tensor,
     target_reference: Tensor,
@@ -125,7 +100,7 @@ def _over_marginal(model: Tensor, reference: Tensor, a: float) -> Tensor:
 
 class ULira(NamedTuple):
     """`accuracy` of "unlearned if LLR > 0" (0 counts half), `auc`, and `tpr` at 1 % FPR (None below 100 examples; its
-    chance is that of `tpr_at_fpr` with n non-members), with intervals over models. The scores, [M, n] and [K, n], are
+    chance is j / (n + 1), j = floor(n / 100) + 1), with intervals over models. The scores, [M, n] and [K, n], are
     for curves: each model's mean over its partners."""
 
     accuracy: Estimate
@@ -172,13 +147,13 @@ def u_lira(phi_unlearned: Tensor, phi_retrained: Tensor) -> ULira | None:
         Estimate.within_unit(value, error or proportion_error(value * fewest, fewest), reach)
         for value, error in zip(values.tolist(), errors.tolist(), strict=True)
     )
-    enough = _allowed_mistakes(0.01, unlearned.shape[1])
+    enough = _allowed_mistakes(unlearned.shape[1])
     return ULira(accuracy, area, found if enough else None, unlearned_scores, retrained_scores)
 
 
 def _leave_pair_out(unlearned: Tensor, retrained: Tensor, own_variance: bool) -> tuple[Tensor, Tensor, Tensor]:
     """([accuracy, AUC, TPR], scores of the unlearned models, scores of the retrained models)."""
-    allowed = _allowed_mistakes(0.01, unlearned.shape[1])
+    allowed = _allowed_mistakes(unlearned.shape[1])
     to_unlearned, to_retrained = _fits_without_one(unlearned, own_variance), _fits_without_one(retrained, own_variance)
     totals = torch.zeros(3, dtype=torch.float64)
     unlearned_scores, retrained_scores = torch.empty_like(unlearned), torch.zeros_like(retrained)
@@ -235,8 +210,6 @@ def _share_below(scores: Tensor, ordered: Tensor) -> Tensor:
     return (below + not_above).double() / (2 * ordered.shape[-1])
 
 
-def _allowed_mistakes(fpr: float, non_members: int) -> int:
-    """How many non-members may be taken for members: the whole part of fpr times their number."""
-    if not 0 < fpr < 1:
-        raise InputError(f"A false positive rate lies between 0 and 1, not at {fpr}.")
-    return math.floor(fpr * non_members + 1e-9)  # 0.29 * 100 is 28.999...
+def _allowed_mistakes(non_members: int) -> int:
+    """How many non-members may be taken for members: 1 % of them."""
+    return non_members // 100

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from fedforget.audit.scores import MARGIN_LIMIT, finite
 from fedforget.audit.verdict import Reading
@@ -108,61 +107,6 @@ def _bin_shares(values: Tensor, inner_edges: Tensor) -> Tensor:
     places = torch.searchsorted(inner_edges, values, right=True)
     counts = torch.zeros(len(values), KLOM_BINS, dtype=torch.float64)
     return counts.scatter_add_(1, places, torch.ones_like(values)) / values.shape[1]
-
-
-class Divergence(NamedTuple):
-    """`to_oracle`: mean KL(retrained || model), nats. `between_oracles`: the same between two retrained models.
-    `ratio`: the first over the second; 1 = as far from a retrained model as two of them are from each other. None where
-    a single retrained model, or ensembles that agree exactly, leave nothing to compare with."""
-
-    to_oracle: float
-    between_oracles: float | None
-    ratio: float | None
-
-
-def prediction_divergence(logits: Tensor, oracle_logits: Tensor) -> Divergence | None:
-    """How far a model's predictions, [n, classes], are from those of K retrained ones, [K, n, classes], on the same
-    examples, measured by how far these are from each other; None without an example or a retrained model.
-
-    to_oracle = mean_k D(oracle_k, model) and between_oracles = mean_{j != k} D(oracle_j, oracle_k), where
-    D(P, Q) = 1/n sum_i sum_c P(c | x_i) log(P(c | x_i) / Q(c | x_i))."""
-    logits, oracle_logits = finite(logits, 2, "logits"), finite(oracle_logits, 3, "retrained models' logits")
-    if logits.shape != oracle_logits.shape[1:]:
-        raise InputError("The model's logits and each retrained model's need the same shape.")
-    oracles = len(oracle_logits)
-    if not logits.numel() or not oracles:
-        return None
-    model, oracle = F.log_softmax(logits, dim=1), F.log_softmax(oracle_logits, dim=2)
-    to_oracle = sum(_mean_divergence(p, model) for p in oracle) / oracles
-    if oracles < 2:
-        return Divergence(to_oracle, None, None)
-    pairs = [(p, q) for p in range(oracles) for q in range(oracles) if p != q]
-    between = sum(_mean_divergence(oracle[p], oracle[q]) for p, q in pairs) / len(pairs)
-    return Divergence(to_oracle, between, to_oracle / between if between else None)
-
-
-def _mean_divergence(log_p: Tensor, log_q: Tensor) -> float:
-    return max(0.0, float(F.kl_div(log_q, log_p, reduction="batchmean", log_target=True)))  # rounding may go below 0
-
-
-class Accuracies(NamedTuple):
-    """In percent."""
-
-    forget: float
-    retain: float
-    test: float
-
-
-def tow(model: Accuracies, retrain: Accuracies) -> float:
-    """Tug of war, the product over forget, retain and test data of 1 - |accuracy - accuracy of Retrain| / 100: 1 where
-    the model does as Retrain does on all three (Zhao et al., NeurIPS 2024, arXiv 2406.01257).
-
-    >>> round(tow(Accuracies(60.0, 90.0, 80.0), Accuracies(50.0, 100.0, 80.0)), 4)
-    0.81
-    """
-    if not all(0 <= accuracy <= 100 for accuracy in (*model, *retrain)):
-        raise InputError(f"Accuracies are percentages from 0 to 100, not {tuple(model)} and {tuple(retrain)}.")
-    return math.prod(1 - abs(a - b) / 100 for a, b in zip(model, retrain, strict=True))
 
 
 def two_ensembles(unlearned: Tensor, oracle: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ A figure is None where R, or what it would be compared with, is too small."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
@@ -40,9 +40,6 @@ class Knowledge:
     memory_gap: float | None
     loss_gap: float | None
     auc: float | None
-
-    def to_json(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)

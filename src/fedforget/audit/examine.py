@@ -1,23 +1,20 @@
 """Examine models: take every measure of a level on the model before, on the model that forgot, and on the oracles.
 
-    alone    no oracle. R against held-out samples of the same kind: accuracy, loss, two attacks; now and a round later;
-             and held-out samples of all classes against the model before
-    quick    3 oracles. Accuracy and loss on R, four attacks, relearning, what comes back after 1 round, linear probe,
-             and held-out samples of R's classes and of all. Loss and relearning of an honest target stand beside those
-             of unseen samples of its kind (docs/decisions/audit.md)
+    alone    no oracle: figures, and no verdict but `exact`; what decides and retrains nothing is `audit.check`
+    quick    3 oracles. Accuracy and loss on R, four attacks, what comes back after 1 round, and held-out samples of
+             R's classes and of all. The loss on an honest target stands beside that on unseen samples of its kind
+             (docs/decisions/audit.md)
     full     8 oracles, and what comes back after 1, 3 and 5 rounds
 
 Accuracies are always taken; the rest comes in groups that can be left out (`ATTACKS`), and is missing then.
 
     membership    the attacks of audit.membership, and the losses          return    further rounds without R
-    relearning    training on R again                                      probe     a fresh head on frozen features
 
 What is measured on private data is measured at the client that asks. Each figure becomes a `Reading`, and `judge` turns
 the readings of all models into evidence and a verdict."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -27,10 +24,8 @@ from torch import Tensor
 from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
-from fedforget.audit.measures import measure_clients, share_as_trained
+from fedforget.audit.measures import measure_clients
 from fedforget.audit.membership import Membership, attack_membership
-from fedforget.audit.probe import linear_probe
-from fedforget.audit.relearning import Side, relearning_curve, relearning_speed
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.observed import Progress
@@ -44,7 +39,7 @@ ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
 LATER: dict[Level, tuple[int, ...]] = {"alone": (1,), "quick": (1,), "full": ROUNDS}
 """After how many further ordinary rounds without R it is looked at again; the last counts for the verdict."""
 
-Attack = Literal["membership", "relearning", "return", "probe"]
+Attack = Literal["membership", "return"]
 ATTACKS: tuple[Attack, ...] = get_args(Attack)
 REST = "unseen data of all classes"
 WITHOUT = "unseen data without the feature"
@@ -68,8 +63,7 @@ def check_attacks(names: Sequence[str]) -> tuple[Attack, ...]:
 
 @dataclass(frozen=True)
 class Examination:
-    """What was read from one model; a measure that could not be taken is not in `readings`, and `notes` say why.
-    `shares`: accuracies on R as trained and on D', in percent, where there is any."""
+    """What was read from one model; a measure that could not be taken is not in `readings`, and `notes` say why."""
 
     readings: dict[str, Reading]
     pictures: dict[str, Any]
@@ -77,7 +71,6 @@ class Examination:
     samples: int
     fingerprint: int
     notes: tuple[str, ...] = ()
-    shares: tuple[float | None, float | None] = (None, None)
     feature: bool = False
     """Whether a feature is the target, so that other measures tell."""
 
@@ -110,66 +103,34 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             notes.append(f"{name} could not be taken: {error}")
             return None
 
-    target, retained = measure_clients(
+    target, _ = measure_clients(
         case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
     )
     poisoned = bool(target.evidence)
-    shares = share_as_trained(target), retained.accuracy
     judged = target.evidence or target.count
+    hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
+    _take(readings, {"accuracy on the target": percentage(hits, judged)})
+    if poisoned:
+        _take(readings, {"true class of the target": percentage(right, judged)})
+
     attacked = attempt("membership by any attack", lambda: _attack(case, state, references))
+    samples, fingerprint = target.count, 0
     if attacked is not None:
+        samples, fingerprint = attacked.target, attacked.fingerprint
         notes += attacked.notes
         pictures |= attacked.curves
-        _take(readings, {REST: attacked.all_classes}, "")
-    notes += [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
-    samples, fingerprint = (target.count, 0) if attacked is None else (attacked.target, attacked.fingerprint)
-    if case.level == "alone":
-        later = None
-        if "return" in case.attacks:
-            name = "membership one round later"
-            later = attempt(name, lambda: _attack(case, _later(case, state, LATER["alone"][-1]), ()))
-        for when, found in (("", attacked), (" one round later", later)):
-            if found is not None:
-                _take(readings, _differences(found), when)
-        return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
-
-    hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
-    _take(readings, {"accuracy on the target": percentage(hits, judged)}, "")
-    if poisoned:
-        _take(readings, {"true class of the target": percentage(right, judged)}, "")
-    if judged < FEWEST_JUDGED:
-        notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
-    if attacked is not None:
-        areas = {
-            f"membership by {'calibrated margin' if n == 'calibrated' else n}": r for n, r in attacked.areas.items()
-        }
-        once = {
+        names = {"calibrated": "calibrated margin"}
+        areas = {f"membership by {names.get(name, name)}": area for name, area in attacked.areas.items()}
+        _take(readings, areas)
+        _take(readings, {
             _loss(poisoned): attacked.loss if poisoned else attacked.loss_gap,
             "loss spared, beside unseen data": attacked.calibrated_gap,
             "unseen data of the same classes": attacked.same_classes,
-        }
-        _take(readings, {**once, **areas}, "")
-
-    def share(percent: float | None, count: int) -> Reading | None:
-        return None if percent is None else percentage(percent / 100.0 * count, count)
-
-    def relearn() -> Reading | None:
-        """The mean share on the way; of an honest target, less that of as many unseen samples of its kind."""
-        means: list[Reading] = []
-        sides: tuple[Side, ...] = ("whole",) if poisoned else ("target", "kind")
-        for side in sides:
-            curve = relearning_curve(
-                case.federation, state, case.requests, case.schedule, served=case.served, side=side
-            )
-            if curve is None:
-                raise FedForgetError("nothing of the target is left, or no unseen sample of its kind.")
-            pictures.setdefault("relearning", curve.to_json())
-            mean = share(relearning_speed(curve).mean_accuracy, curve.evidence or curve.target)
-            if mean is None:
-                return None
-            means.append(mean)
-        own, *other = means
-        return own if not other else Reading(own.value - other[0].value, math.hypot(own.error, other[0].error))
+            REST: attacked.all_classes,
+        })  # fmt: skip
+    notes += _left_out(case)
+    if judged < FEWEST_JUDGED:
+        notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
 
     def back() -> Reading | None:
         lasting = durability(
@@ -177,24 +138,12 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             served=case.served, attack="membership" in case.attacks,
         )  # fmt: skip
         pictures["comes back"] = lasting.to_json()
-        return share(lasting.known[-1].bd_acc, judged)
+        share = lasting.known[-1].bd_acc
+        return None if share is None else percentage(share / 100.0 * judged, judged)
 
-    def probe() -> Reading | None:
-        told = linear_probe(
-            case.federation, state, case.requests, served=case.served, seed=case.schedule.seed,
-            threads=case.schedule.threads,
-        )  # fmt: skip
-        notes.extend(told.notes)
-        return share(told.target_acc, told.evidence or told.target_count)
-
-    for group, name, taken in (
-        ("relearning", _relearning(poisoned), relearn),
-        ("return", "comes back", back),
-        ("probe", "linear probe", probe),
-    ):
-        if group in case.attacks:
-            _take(readings, {name: attempt(name, taken)}, "")
-    return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes), shares)
+    if "return" in case.attacks:
+        _take(readings, {"comes back": attempt("comes back", back)})
+    return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
 
 
 def _examine_feature(case: Case, state: State) -> Examination:
@@ -204,9 +153,6 @@ def _examine_feature(case: Case, state: State) -> Examination:
     if not about_features(case.requests):
         why = "Features and samples cannot be judged together; serve and audit each request by itself."
         return Examination({}, {}, False, size, 0, (why,), feature=True)
-    if case.level == "alone":
-        why = "Without oracles nobody knows how sensitive a model is that never saw the feature; use quick or full."
-        return Examination({}, {}, False, size, 0, (why,), feature=True)
 
     def heard(weights: State) -> Sensitivity:
         return measure_sensitivity(
@@ -215,12 +161,13 @@ def _examine_feature(case: Case, state: State) -> Examination:
 
     now = heard(state)
     readings: dict[str, Reading] = {}
-    _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen}, "")
-    notes = [f"{name} was left out, as the audit was asked to." for name in _left_out(case)]
+    _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen})
+    notes = _left_out(case)
     if "return" in case.attacks:
-        later = heard(_later(case, state, LATER[case.level][-1])).target
-        _take(readings, {"sensitivity comes back": later}, "")
-    _take(readings, {WITHOUT: percentage(now.right, now.count)}, "")
+        exclude = (*case.served, *case.requests)
+        *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, LATER[case.level][-1])
+        _take(readings, {"sensitivity comes back": heard(later).target})
+    _take(readings, {WITHOUT: percentage(now.right, now.count)})
     return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
 
 
@@ -232,29 +179,12 @@ def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
 
 
 def _left_out(case: Case) -> list[str]:
-    """The groups that the level has and the case does not."""
-    level = ("membership", "return") if case.level == "alone" else ATTACKS
-    return [name for name in level if name not in case.attacks]
+    """A note for each group of measures that the case does not want."""
+    return [f"{name} was left out, as the audit was asked to." for name in ATTACKS if name not in case.attacks]
 
 
-def _later(case: Case, state: State, rounds: int) -> State:
-    exclude = (*case.served, *case.requests)
-    *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, rounds)
-    return later
-
-
-def _differences(attacked: Membership) -> dict[str, Reading | None]:
-    """What is 0 for data that the model never saw."""
-    areas = {name: attacked.areas.get(name) for name in ("loss", "entropy")}
-    return {
-        "accuracy above unseen data": attacked.gap,
-        "loss below unseen data": attacked.loss_gap,
-        **{f"membership by {n}": None if r is None else Reading(r.value - 0.5, r.error) for n, r in areas.items()},
-    }
-
-
-def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None], when: str) -> None:
-    readings.update({name + when: reading for name, reading in found.items() if reading is not None})
+def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None]) -> None:
+    readings.update({name: reading for name, reading in found.items() if reading is not None})
 
 
 def _loss(poisoned: bool) -> str:
@@ -263,16 +193,7 @@ def _loss(poisoned: bool) -> str:
     return "loss on the target" if poisoned else "loss below unseen data"
 
 
-def _relearning(poisoned: bool) -> str:
-    """So too how fast it learns them again."""
-    return "relearning" if poisoned else "relearning, beside unseen data"
-
-
-ALONE = ("accuracy above unseen data", "loss below unseen data", "membership by loss", "membership by entropy")
-
-
 def judge(
-    level: Level,
     subject: Examination,
     before: Examination | None,
     oracles: Sequence[Examination],
@@ -282,9 +203,8 @@ def judge(
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
     On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
-    the true class tells. The linear probe and the entropy have no end that would be worse than never having seen R.
-    What the model knows of all classes (`REST`) has that end alone; without an oracle it is held against before.
-    `exact`: the subject never saw the target, by the way it was made."""
+    the true class tells. The entropy has no end that would be worse than never having seen R. What the model knows of
+    all classes (`REST`) has that end alone. `exact`: the subject never saw the target, by the way it was made."""
     poisoned = subject.poisoned
 
     def compared(
@@ -303,14 +223,7 @@ def judge(
     if subject.feature:
         names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
         evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
-        return evidence, conclude(evidence, with_oracle=level != "alone", exact=exact)
-    if level == "alone":
-        names = [name + when for when in ("", " one round later") for name in ALONE]
-        evidence = [compared(name, over="entropy" not in name) for name in names]
-        evidence.append(
-            _against_before(subject.readings.get(REST), None if before is None else before.readings.get(REST))
-        )
-        return evidence, conclude(evidence, with_oracle=False, exact=exact)
+        return evidence, conclude(evidence, with_oracle=True, exact=exact)
     evidence = [compared("accuracy on the target", over=not poisoned)]
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
@@ -321,25 +234,11 @@ def judge(
         compared("membership by rmia", over=not poisoned),
         compared("membership by calibrated margin", over=not poisoned),
         compared("loss spared, beside unseen data", over=not poisoned),
-        compared(_relearning(poisoned), over=False),
         compared("comes back", over=not poisoned),
         compared("unseen data of the same classes", memory=False),
-        compared("linear probe", over=False),
         compared(REST, memory=False, rest=True),
     ]
     return evidence, conclude(evidence, with_oracle=True, exact=exact)
-
-
-def _against_before(subject: Reading | None, before: Reading | None) -> Evidence:
-    """The difference a - b of two shares, with the error sqrt(e_a^2 + e_b^2) of shares of different samples: of the
-    same samples, as here, it is no larger."""
-
-    def less(one: Reading | None) -> Reading | None:
-        if one is None or before is None:
-            return None
-        return Reading(one.value - before.value, math.hypot(one.error, before.error))
-
-    return Evidence(f"{REST}, against before", "high", less(subject), less(before), memory=False, rest=True)
 
 
 def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:

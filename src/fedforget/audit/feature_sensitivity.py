@@ -24,7 +24,7 @@ from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator
 
@@ -78,14 +78,11 @@ def sensitivity_sums(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureSensitivity(Task):
+class MeasureSensitivity(TargetTask):
     """S of the client's own withdrawn features, on its samples and on those it holds out, and how many held-out samples
     are predicted right without the feature. Sums and counts leave the client."""
 
     at_target = True
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         model, target = client.load(state), client.target(self.requests, self.served)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedforget.audit.attacks import auc, rmia, roc, tpr_at_fpr
+from fedforget.audit.attacks import auc, rmia, roc
 from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
@@ -29,7 +29,7 @@ from fedforget.federation.beside import pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest
 
@@ -46,15 +46,13 @@ GRID = 51
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackMembership(Task):
+class AttackMembership(TargetTask):
     """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name (not where it is
     empty); `references` are the names of models that it scored before, none of which saw R (for RMIA). Without `attack`
     it only counts how many samples of R and held-out ones get their label."""
 
     at_target = True
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     model: str
     references: tuple[str, ...] = ()
     attack: bool = True
@@ -98,11 +96,9 @@ class AttackMembership(Task):
             notes = (_not_scored(client.index, len(known)),)
         curves: dict[str, list[float]] = {}
         for name, (members, others) in sides.items():
-            area, found = auc(members, others), tpr_at_fpr(members, others)
+            area = auc(members, others)
             assert area is not None, "neither side is empty"
             numbers |= {f"{name}/auc": area.value, f"{name}/error": area.error}
-            if found is not None:
-                numbers |= {f"{name}/tpr": found.tpr.value, f"{name}/tpr_error": found.tpr.error}
             curves[f"{name}/roc"] = _curve(members, others)
         for side, score in zip(("target", "outside"), scores["loss"], strict=True):
             numbers |= {
@@ -185,7 +181,7 @@ def _too_few(client: int, target: int, outside: int) -> str:
 
 @dataclass(frozen=True)
 class Membership:
-    """What the attacks found over all clients that ask; areas and rates in [0, 1], accuracies in percent.
+    """What the attacks found over all clients that ask; areas in [0, 1], accuracies in percent.
 
     `gap`: accuracy on R minus accuracy on held-out samples of its kind; `loss_gap`: the mean loss there minus on R;
     `calibrated_gap`: the same of the loss that the model spares, l(reference models) - l(model), sample by sample. They
@@ -196,8 +192,6 @@ class Membership:
     outside: int
     fingerprint: int
     areas: dict[str, Reading]
-    rates: dict[str, Reading]
-    accuracy: Reading | None
     loss: Reading | None
     gap: Reading | None
     loss_gap: Reading | None
@@ -270,8 +264,6 @@ def attack_membership(
         outside=int(sum(reply.numbers["outside"] for reply in replies)),
         fingerprint=fingerprint,
         areas={name: r for name in ATTACKS if (r := mean(f"{name}/auc", f"{name}/error"))},
-        rates={name: r for name in ATTACKS if (r := mean(f"{name}/tpr", f"{name}/tpr_error"))},
-        accuracy=share("target"),
         loss=mean("target/loss", "target/loss_error"),
         gap=gap(),
         loss_gap=mean("loss/gap", "loss/gap_error"),

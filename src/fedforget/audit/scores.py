@@ -23,11 +23,6 @@ def loss_score(logits: Tensor, labels: Tensor) -> Tensor:
     return F.log_softmax(logits, dim=1)[torch.arange(len(labels)), labels] if len(labels) else _nothing()
 
 
-def confidence_score(logits: Tensor, labels: Tensor) -> Tensor:
-    """p_y = exp(f_y) / sum_c exp(f_c), in [0, 1]: [n]."""
-    return loss_score(logits, labels).exp()
-
-
 def entropy_score(logits: Tensor, labels: Tensor) -> Tensor:
     """sum_c p_c log p_c, the entropy with its sign turned (Song and Mittal 2021, arXiv 2003.10595): [n], in
     [-log classes, 0]. It does not look at the label: a sure mistake counts as remembered."""
@@ -53,7 +48,6 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 SCORES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "loss": loss_score,
-    "confidence": confidence_score,
     "entropy": entropy_score,
     "margin": margin,
 }

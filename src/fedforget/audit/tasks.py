@@ -5,8 +5,6 @@ from __future__ import annotations
 from fedforget.audit.check import CheckBeside
 from fedforget.audit.feature_sensitivity import MeasureSensitivity
 from fedforget.audit.membership import AttackMembership
-from fedforget.audit.probe import LinearProbe
-from fedforget.audit.relearning import Relearn
 from fedforget.federation.tasks import Task
 
-TASKS: tuple[type[Task], ...] = (AttackMembership, Relearn, LinearProbe, MeasureSensitivity, CheckBeside)
+TASKS: tuple[type[Task], ...] = (AttackMembership, MeasureSensitivity, CheckBeside)

@@ -7,7 +7,9 @@ o_1 .. o_N on the oracles, of mean o and deviation s, and with sampling error e 
 
 is Student's if the subject comes from the oracles' distribution: the prediction interval for one more draw, where e
 keeps a few oracles that happen to agree from making the interval too narrow (the degrees are Satterthwaite's).
-Without an oracle, v is a difference that is 0 for data the model never saw, and t = v / e.
+
+Without an oracle nothing can be said. Older evidence has verdicts made so: there v is a difference that is 0 for data
+the model never saw, and t = v / e.
 
 Each measure gives two one-sided p-values: the subject remembers more than an oracle would, or less. Each family is
 corrected for how many measures can accuse at its end, taken or missing (Holm 1979: the k-th smallest of m p-values is
@@ -113,7 +115,7 @@ def compared_with(verdict: Mapping[str, Any]) -> str:
     """How the word of a verdict, as `Verdict.to_json` gives it, was found."""
     if verdict["word"] == "exact":
         return "by construction"
-    return f"against {verdict['oracles']} oracles" if verdict["with_oracle"] else "without oracle"
+    return f"against {verdict['oracles']} oracles" if verdict["oracles"] else "without oracle"
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
@@ -145,6 +147,9 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = F
         where = ["elsewhere" if rest else "on the target" for rest in sorted({f.rest for f in worse_off})]
         better = f"a model that does as well {' and '.join(where)} as one that never saw the target"
         return verdict("over-forgotten", [_reason(f, with_oracle) for f in worse_off], better)
+    if with_oracle and not count and any(e.subject is not None for e in evidence):
+        why = "No oracle was trained, so nobody knows what these figures would be had the target never been seen."
+        return verdict("not enough evidence", [why], "an audit with oracles")
     lacking = [f.name for f in findings if f.says == "missing"]
     if lacking or not findings:
         names = ", ".join(lacking) or "every measure"

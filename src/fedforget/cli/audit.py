@@ -30,13 +30,14 @@ def audit(
     whole_client: targets.WholeOption = False,
     target: targets.TargetOption = None,
     level: Annotated[
-        str, typer.Option(help="How closely to look: alone (no oracle), quick (3 oracles) or full (8 oracles).")
+        str,
+        typer.Option(help="How closely to look: alone (no oracle, no verdict), quick (3 oracles) or full (8)."),
     ] = "quick",
     oracles: Annotated[int | None, typer.Option(help="How many models to retrain for comparison.")] = None,
     attacks: Annotated[
         str | None,
         typer.Option(
-            help="Which attacks to make, with commas between: membership, relearning, return, probe (default: all). "
+            help="Which attacks to make, with commas between: membership, return (default: all). "
             "What is left out is missing: the verdict is then an accusation or 'not enough evidence'."
         ),
     ] = None,

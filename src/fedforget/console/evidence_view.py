@@ -98,7 +98,7 @@ def evidence_view(sha256: str, text: str) -> EvidenceView | None:
 
 def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
     verdict = record["verdict"]
-    shown = judged({"verdict": verdict}, (), record, shown_bins([record]), prefix)
+    shown = judged({"verdict": verdict}, record, shown_bins([record]), prefix)
     charts = tuple(replace(chart, svg=without_styles(chart.svg)) for chart in shown.charts)
     return EvidenceView(
         verdict["word"], tuple(verdict["reasons"]), compared_with(verdict), record["level"],
@@ -106,7 +106,7 @@ def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
     )  # fmt: skip
 
 
-PERCENT = (
+PERCENT = (  # relearning and the linear probe are of older evidence
     "accuracy on the target", "true class of the target", "comes back", "relearning", "linear probe",
     "unseen data of the same classes", "unseen data of all classes", WITHOUT,
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """Every method before the audit: what an informed attacker says of the models that forgot (no table of the paper).
 
-For each target a federation is trained, every method serves the request, and each model is judged twice: at the level
-`quick`, against three oracles, and at the level `alone`, without any. Two more models are judged whose truth is known:
-`before`, which remembers, and `retrain`, here a fresh oracle that is none of the three. A row's `target` says what was
-asked for: one class of the client, 500 random samples of it, or all it has, with a backdoor or `clean-`."""
+For each target a federation is trained, every method serves the request, and each model is judged at the level `quick`,
+against three oracles. Two more models are judged whose truth is known: `before`, which remembers, and `retrain`, here a
+fresh oracle that is none of the three. A row's `target` says what was asked for: one class of the client, 500 random
+samples of it, or all it has, with a backdoor or `clean-`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, examine_oracles, judge
+from fedforget.audit.examine import ORACLES, Case, Examination, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import word_grid
@@ -24,7 +24,6 @@ from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, entr
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.params import State
 
-LEVELS: tuple[Level, ...] = ("quick", "alone")
 DEFAULT_TARGETS = ("class", "samples", "client")
 COLOURS = {
     "forgotten": "#b7e0c2",
@@ -48,8 +47,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}
-    words = {level: judged(scenario, level, state) for level in LEVELS}
-    return figures | measured | cost | {"verdict": words["quick"], "alone": words["alone"]}
+    return figures | measured | cost | {"verdict": judged(scenario, state)}
 
 
 def oracles_of(scenario: Scenario) -> list[State]:
@@ -62,43 +60,42 @@ def oracles_of(scenario: Scenario) -> list[State]:
     return scenario.kept["oracles"]
 
 
-def judged(scenario: Scenario, level: Level, state: State) -> dict[str, Any]:
+def judged(scenario: Scenario, state: State) -> dict[str, Any]:
     """The verdict on a model; what is read from the oracles and from the model before is read once."""
-    case = Case(scenario.federation, scenario.requests, scenario.schedule, level)
-    references = oracles_of(scenario)[:-1] if ORACLES[level] else []
-    place = f"examined {level}"
-    if place not in scenario.kept:
+    case = Case(scenario.federation, scenario.requests, scenario.schedule, "quick")
+    references = oracles_of(scenario)[:-1]
+    if "examined" not in scenario.kept:
         examined = examine_oracles(case, references, lambda *_: None)
-        scenario.kept[place] = (examined, examine(case, scenario.before, references))
-    others, before = scenario.kept[place]
+        scenario.kept["examined"] = (examined, examine(case, scenario.before, references))
+    others, before = scenario.kept["examined"]
     subject: Examination = before if state is scenario.before else examine(case, state, references)
-    return judge(level, subject, before, others)[1].to_json()
+    return judge(subject, before, others)[1].to_json()
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     targets = by_setting(rows)
-    found = [_words(rows, list(targets), "verdict", "Verdicts against three oracles")]
-    found.append(_words(rows, list(targets), "alone", "Verdicts without an oracle"))
+    found = [_words(rows, list(targets))]
     for target, own in targets.items():
         found += [_figures(target, own), _measures(target, own)]
     return found
 
 
-def _words(rows: Sequence[Row], targets: Sequence[str], place: str, title: str) -> Table:
+def _words(rows: Sequence[Row], targets: Sequence[str]) -> Table:
     body: list[list[str | Entry]] = [
-        [name, *(_tally(by_setting(own).get(target, []), place) for target in targets)]
+        [name, *(_tally(by_setting(own).get(target, [])) for target in targets)]
         for name, own in by_method(rows).items()
     ]
-    return Table(title, ("model", *targets), body, (f"{_share(rows)} judged.", *notes_of(rows)))
+    notes = (f"{_share(rows)} judged.", *notes_of(rows))
+    return Table("Verdicts against three oracles", ("model", *targets), body, notes)
 
 
 def _share(rows: Sequence[Row]) -> str:
     return f"{sum(bool(row.get('verdict')) for row in rows)} of {len(rows)} models"
 
 
-def _tally(rows: Sequence[Row], place: str) -> str:
+def _tally(rows: Sequence[Row]) -> str:
     """`forgotten`, or `forgotten 2, over-forgotten 1` over several trials."""
-    words = Counter(row[place]["word"] if row.get(place) else "no model" for row in rows)
+    words = Counter(row["verdict"]["word"] if row.get("verdict") else "no model" for row in rows)
     if len(words) == 1 and len(rows) == 1:
         return next(iter(words))
     return ", ".join(f"{word} {count}" for word, count in words.most_common()) or DASH
@@ -152,8 +149,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The verdicts as a field of colours: models down, targets across."""
     models = by_method(rows)
     columns = {
-        target: [_tally(by_setting(own).get(target, []), "verdict") for own in models.values()]
-        for target in by_setting(rows)
+        target: [_tally(by_setting(own).get(target, [])) for own in models.values()] for target in by_setting(rows)
     }
     return word_grid(
         stem, f"Verdicts against three oracles, {rows[0]['dataset']}", rows, list(models), columns, COLOURS
@@ -171,14 +167,13 @@ def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
 
 
 def verdicts(target: str, rows: Sequence[Row]) -> Table:
-    """A line for each model: the two verdicts, and the measures that accuse it, beside where an oracle would lie."""
+    """A line for each model: the verdict, and the measures that accuse it, beside where an oracle would lie."""
     body: list[list[str | Entry]] = []
     for row in rows:
-        verdict, alone = row.get("verdict") or {}, row.get("alone") or {}
+        verdict = row.get("verdict") or {}
         figures = [Entry.of([row[column]]) for column in ("bd_acc", "test_acc")]
-        words = [v.get("word", "no model") for v in (verdict, alone)]
-        body.append([method_name(row), *words, *figures, accusations(verdict)])
-    columns = ("model", "against three oracles", "without oracle", "BD Acc", "Test Acc", "what told")
+        body.append([method_name(row), verdict.get("word", "no model"), *figures, accusations(verdict)])
+    columns = ("model", "against three oracles", "BD Acc", "Test Acc", "what told")
     return Table(f"Target: {target}", columns, body)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.experiments.audited import LEVELS, judged, oracles_of
+from fedforget.experiments.audited import judged, oracles_of
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
@@ -41,9 +41,9 @@ WORLDS = {
     "mnist": "Clean samples that are memorised (4 x 500 of MNIST, 40 rounds; half of client 0's)",
 }
 INTRODUCTION = """\
-Models of which the truth is known, judged with three oracles (level `quick`) and without any (`alone`). A number counts
-seeds. `untouched` remembers, `retrained` is a fresh oracle; the next three hide the memory; `ascent` climbed the
-target's loss too far. Below them are methods, of which the audit is to find out."""
+Models of which the truth is known, judged with three oracles (level `quick`). A number counts seeds. `untouched`
+remembers, `retrained` is a fresh oracle; the next three hide the memory; `ascent` climbed the target's loss too far.
+Below them are methods, of which the audit is to find out."""
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -62,16 +62,13 @@ def specs(options: Options) -> list[CellSpec]:
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    """The verdicts on one model, with three oracles and without."""
+    """The verdict on one model, with three oracles."""
     try:
         state = subject(spec, scenario)
         figures = scenario.measure(state)
     except FedForgetError as error:
         return {"note": str(error)}
-    words = {level: judged(scenario, level, state) for level in LEVELS}
-    return {name: figures[name] for name in ("test_acc", "bd_acc")} | {
-        "verdict": words["quick"], "alone": words["alone"]
-    }  # fmt: skip
+    return {name: figures[name] for name in ("test_acc", "bd_acc")} | {"verdict": judged(scenario, state)}
 
 
 def subject(spec: CellSpec, scenario: Scenario) -> State:
@@ -126,27 +123,15 @@ def tables(rows: Sequence[Row]) -> list[Table]:
 def _verdicts(rows: Sequence[Row]) -> Table:
     body: list[list[str | Entry]] = []
     for name, own in _models(rows).items():
-        counts = [Counter(row[level]["word"] for row in own if row.get(level)) for level in ("verdict", "alone")]
+        count = Counter(row["verdict"]["word"] for row in own if row.get("verdict"))
         figures = [Entry.of(values(own, column), digits=1) for column in ("test_acc", "bd_acc")]
-        body.append([name, *figures, *(str(count[word] or "") for count in counts for word in WORDS)])
-    columns = ("model", "Test Acc", "R as trained", *WORDS, *(f"alone: {word}" for word in WORDS))
-    return Table(WORLDS[rows[0]["dataset"]], columns, body, [_agreement(rows)])
+        body.append([name, *figures, *(str(count[word] or "") for word in WORDS)])
+    return Table(WORLDS[rows[0]["dataset"]], ("model", "Test Acc", "R as trained", *WORDS), body)
 
 
 def _models(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of each model, those of which the truth is known first."""
     return grouped(sorted(rows, key=lambda row: (*SUBJECTS, row["method"]).index(row["method"])), method_name)
-
-
-def _agreement(rows: Sequence[Row]) -> str:
-    """How often the verdict without an oracle is the one with oracles."""
-    words = [(row["verdict"]["word"], row["alone"]["word"]) for row in rows if row.get("verdict")]
-    decided = [pair for pair in words if "not enough evidence" not in pair]
-    silent = sum(alone == "not enough evidence" for _, alone in words)
-    return (
-        f"Without an oracle the audit says `not enough evidence` of {silent} of {len(words)} models. Where both levels "
-        f"decide, they agree on {sum(one == other for one, other in decided)} of {len(decided)}."
-    )
 
 
 def _accusers(rows: Sequence[Row]) -> Table:

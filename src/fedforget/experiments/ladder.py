@@ -97,13 +97,13 @@ def _beside(scenario: Scenario, made: Climb, models: Mapping[str, State]) -> dic
     """The verdicts, the figures later on, and the share of the bill."""
     oracles = oracles_of(scenario)
     later = {name: _later(scenario, state) for name, state in (("before", scenario.before), (LADDER, made.state))}
-    of_rungs = {name: judged(scenario, "quick", state) for name, state in models.items() if name != SCOUT_RUNG}
+    of_rungs = {name: judged(scenario, state) for name, state in models.items() if name != SCOUT_RUNG}
     return {
         "word": made.word,
         "rungs": [rung.to_json() | {"truth": of_rungs.get(rung.name)} for rung in made.rungs],
-        "untouched": judged(scenario, "quick", scenario.before),
-        "verdict": judged(scenario, "quick", made.state),
-        "fresh": judged(scenario, "quick", oracles[-1]),
+        "untouched": judged(scenario, scenario.before),
+        "verdict": judged(scenario, made.state),
+        "fresh": judged(scenario, oracles[-1]),
         "share": made.cost.gradient_evaluations / made.retrain,
         "checking": made.checking.gradient_evaluations / made.retrain,
         "later": later | {"retrain": [_later(scenario, oracle) for oracle in oracles[:-1]]},

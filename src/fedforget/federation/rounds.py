@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,10 +15,12 @@ from fedforget.errors import InputError
 from fedforget.federation.aggregation import average
 from fedforget.federation.history import History, recorded
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Train
+from fedforget.federation.tasks import Reply, TargetTask, Train
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
+
+AnyTask = TypeVar("AnyTask", bound=TargetTask)
 
 FEWEST_ROUNDS = 3
 """A part of the training takes at least so many rounds, each over a part of the data: what clients train apart averages
@@ -66,6 +69,16 @@ class Schedule:
         """
         last = max(1, self.rounds - 1)
         return self.lr * float(self.decay ** (min(round, last) / last))
+
+    def about(
+        self,
+        task: type[AnyTask],
+        requests: Sequence[ErasureRequest],
+        served: Sequence[ErasureRequest] = (),
+        **more: Any,
+    ) -> AnyTask:
+        """A task about what is being forgotten."""
+        return task(seed=self.seed, threads=self.threads, requests=tuple(requests), served=tuple(served), **more)
 
     def train_task(self, round: int, exclude: Sequence[ErasureRequest] = ()) -> Train:
         """The task of one ordinary round."""

@@ -84,7 +84,6 @@ class Train(Task):
     share: float = 1.0
     min_samples: int = 0
     exclude: tuple[ErasureRequest, ...] = ()
-    freeze_normalisation: bool = False
     purpose: str = "train"
     participation: float = 1.0
     """The part of the clients that the server asks for it; no matter to the client."""
@@ -149,13 +148,18 @@ class Withdraw(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Task):
-    """How the model does on the client's private data: on the target of `requests`, and on the retained rest.
-
-    Only counts and sums of losses come back."""
+class TargetTask(Task):
+    """Base of the tasks about what is being forgotten: the `requests`, and what was `served` before."""
 
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure(TargetTask):
+    """How the model does on the client's private data: on the target of `requests`, and on the retained rest.
+
+    Only counts and sums of losses come back."""
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         from fedforget.federation.evaluation import measure_at_client

@@ -79,7 +79,7 @@ def _train(task: Train, state: Mapping[str, Tensor], client: Client, samples: Sa
     """The loop, v <- momentum v + g, theta <- theta - lr v; the sum of the losses. On a GPU each full batch is one
     replayed graph, the rest of an epoch goes plainly."""
     model, size = client.model, task.batch_size
-    set_training_mode(model, task.freeze_normalisation or min(len(samples), size) == 1)
+    set_training_mode(model, min(len(samples), size) == 1)
     features, labels = samples.features.to(client.device), samples.labels.to(client.device)
     parameters: list[Tensor] = [p for p in model.parameters() if p.requires_grad]
     velocity, total = [torch.zeros_like(p) for p in parameters], torch.zeros((), device=client.device)
@@ -95,7 +95,7 @@ def _train(task: Train, state: Mapping[str, Tensor], client: Client, samples: Sa
 
     replayed = None
     if can_capture(model, client.device) and len(samples) >= size > 1:
-        key = ("train", task.lr, task.momentum, task.freeze_normalisation)
+        key = ("train", task.lr, task.momentum)
         replayed = recorded(model, key, partial(step, graph=True), (features[:size], labels[:size]))
         velocity, total = replayed.made  # those of the graph, from the round in which it was recorded
         torch._foreach_zero_([*velocity, total])

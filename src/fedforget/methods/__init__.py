@@ -25,7 +25,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, frr, sga
-from fedforget.methods.checks import check_targets
+from fedforget.methods.checks import check_targets, own
 from fedforget.methods.fedaf.method import forget_with_fedaf
 from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
@@ -289,9 +289,7 @@ def check_before(
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
     """What each client that asks must note down, one task for each."""
     return [
-        Withdraw(
-            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client)
-        )
+        Withdraw(seed=schedule.seed, threads=schedule.threads, requests=own(requests, client))
         for client in sorted({request.client for request in requests})
     ]
 

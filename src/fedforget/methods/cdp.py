@@ -37,8 +37,8 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.federation.rounds import Schedule, run_round
-from fedforget.federation.tasks import Reply, Task
-from fedforget.methods.checks import check_numbers, finite
+from fedforget.federation.tasks import Reply, TargetTask
+from fedforget.methods.checks import check_settings, finite
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -70,14 +70,9 @@ class CDPSettings:
     """Of the pass for the activities."""
 
     def __post_init__(self) -> None:
-        for name, choices in (("direction", ("most", "least")), ("idf", ("paper", "code"))):
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"CDP setting '{name}' is '{getattr(self, name)}', but it must be one of {', '.join(choices)}."
-                )
         if not 0 < self.ratio < 1:
             raise InputError(f"CDP setting 'ratio' is {self.ratio}, but it must be above 0 and below 1.")
-        check_numbers("CDP", self, above_zero=["lr", "batch_size"])
+        check_settings("CDP", self, above_zero=["lr", "batch_size"])
 
 
 PAPER = CDPSettings()
@@ -101,10 +96,7 @@ def prune_and_tune(
     zeros: Zeros = {}
     for label in labels:
         with federation.stage("activity"):
-            task = MeasureActivity(
-                seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served),
-                batch_size=settings.batch_size,
-            )  # fmt: skip
+            task = schedule.about(MeasureActivity, requests, served, batch_size=settings.batch_size)
             activity, target, behind = mean_activity(federation, task, current, label)
         with federation.stage("pruning"):
             scores = {name: channel_scores(values, target, settings.idf) for name, values in activity.items()}
@@ -143,15 +135,13 @@ def prunable_layers(model: nn.Module) -> dict[str, nn.Conv2d]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureActivity(Task):
+class MeasureActivity(TargetTask):
     """The activity of every channel, summed over the client's samples of each class, and how many there are.
 
     A forward pass over all that the client still has, the target too: its class is what the scores are about."""
 
     returns = "tensors"
 
-    requests: tuple[ErasureRequest, ...] = ()
-    served: tuple[ErasureRequest, ...] = ()
     batch_size: int = 256
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.seam import Federation
@@ -25,13 +26,39 @@ def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ())
             raise InputError(f"{method} setting '{item.name}' is {value}, but it must be a finite number {need}.")
 
 
+def check_settings(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:
+    """The same, and refuse words that a setting's annotation does not name."""
+    known: Any = type(settings)
+    for name, (words, text) in _words(known).items():
+        value = getattr(settings, name)
+        if isinstance(value, str) and value not in words and not text:
+            need = f"one of {', '.join(words)}" if words else "a number"
+            raise InputError(f"{method} setting '{name}' is '{value}', but it must be {need}.")
+    check_numbers(method, settings, above_zero=above_zero)
+
+
+@cache
+def _words(settings: Any) -> dict[str, tuple[Sequence[str], bool]]:
+    """For each setting, the words it takes, and whether it takes any text. Resolved once: a request makes a dozen."""
+    hints = get_type_hints(settings)
+    options = {item.name: (hints[item.name], *get_args(hints[item.name])) for item in fields(settings)}
+    return {
+        name: ([word for option in found for word in get_args(option) if isinstance(word, str)], str in found)
+        for name, found in options.items()
+    }
+
+
+def own(requests: Sequence[ErasureRequest], client: int) -> tuple[ErasureRequest, ...]:
+    """Those of one client."""
+    return tuple(request for request in requests if request.client == client)
+
+
 def check_targets(federation: Federation, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> None:
     """Refuse, before any work, a client that asks for nothing but what it withdrew before."""
     if not served:
         return
     for client in sorted({request.client for request in requests}):
-        own = [request for request in requests if request.client == client]
-        if not is_new(federation, own, [request for request in served if request.client == client]):
+        if not is_new(federation, own(requests, client), own(served, client)):
             raise InputError(f"Client {client} withdrew all of that before; there is nothing left to forget.")
 
 

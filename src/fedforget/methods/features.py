@@ -29,7 +29,7 @@ from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, train_part
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import finite
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
@@ -56,11 +56,9 @@ def forget_features(
     """The model without the `features`. `exclude` is all that is withdrawn by now, the features too. Each client reads
     the features in `samples` of its samples at most, and trains on over `min_samples` of them at least."""
     with federation.stage("forgetting"):
-        task = ReadFeatures(
-            seed=schedule.seed, threads=schedule.threads, requests=tuple(features),
-            served=tuple(request for request in exclude if request not in features),
-            samples=samples,
-        )  # fmt: skip
+        task = schedule.about(
+            ReadFeatures, features, [request for request in exclude if request not in features], samples=samples
+        )
         by_feature, read = torch.zeros(0), torch.zeros(0)
         for reply in federation.ask(task, state, participants(federation, exclude)):
             for sent in [finite(reply, "FedAF")] if reply.tensors else []:
@@ -118,14 +116,12 @@ def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadFeatures(Task):
+class ReadFeatures(TargetTask):
     """n_k E ||J_j(x)||^2 and n_k E ||J_j(x) - J_j(x0)||^2 at one client, over `samples` of its samples at most; the
     latter is 0 at a client that withdraws nothing."""
 
     returns = "tensors"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     samples: int | None = None
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:

@@ -29,7 +29,7 @@ from fedforget.federation.aggregation import average
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import check_numbers, finite
 from fedforget.params import State, copy_state, flatten, slices, trainable
 from fedforget.requests import ErasureRequest
@@ -97,10 +97,7 @@ def forget_with_fedosd(
     losses: list[float] = []
     with federation.stage("forgetting"):
         for round in range(settings.rounds):
-            task = MeanGradient(
-                seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served),
-                of="target", round=round, settings=settings,
-            )  # fmt: skip
+            task = schedule.about(MeanGradient, requests, served, of="target", round=round, settings=settings)
             asking = sorted({request.client for request in requests})
             wanted, loss = _gradients(federation, task, current, asking)
             kept, _ = _gradients(federation, replace(task, of="retained"), current, participants(federation, exclude))
@@ -149,13 +146,11 @@ def _anti_reverting(
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeanGradient(Task):
+class MeanGradient(TargetTask):
     """The mean gradient over the client's target (of UCE) or over its retained data (of the cross entropy)."""
 
     returns = "tensors"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     of: Literal["target", "retained"]
     round: int
     settings: FedOSDSettings

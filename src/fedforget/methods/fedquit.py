@@ -20,7 +20,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.rounds import Schedule, recover
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_numbers, finite
 from fedforget.methods.fedaf.memory_generator import suppress
@@ -61,10 +61,7 @@ def forget_with_fedquit(
     losses: list[float] = []
     with federation.stage("forgetting"):
         for client in sorted({request.client for request in requests}):
-            task = Distil(
-                seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served),
-                settings=settings,
-            )  # fmt: skip
+            task = schedule.about(Distil, requests, served, settings=settings)
             (reply,) = federation.ask(task, current, [client])
             current = finite(reply, "FedQUIT")
             losses += reply.curves["distillation_loss"]
@@ -74,14 +71,12 @@ def forget_with_fedquit(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distil(Task):
+class Distil(TargetTask):
     """The student's training at the client that asks, on the target alone."""
 
     at_target = True
     returns = "model"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     settings: FedQUITSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:

@@ -47,7 +47,7 @@ from fedforget.federation.cost import Checkpoints, Meter
 from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Train
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers
+from fedforget.methods.checks import check_settings
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, first_non_finite, flatten, move, state_of, trainable
@@ -74,9 +74,7 @@ class FRRSettings:
     """T0: and then in every so-manieth round, beginning with round j0; 0 is never."""
 
     def __post_init__(self) -> None:
-        if self.curvature not in ("fisher", "hessian"):
-            raise InputError(f"FRR setting 'curvature' is '{self.curvature}', but it must be one of fisher, hessian.")
-        check_numbers("FRR", self, above_zero=["lr", "damping", "hutchinson_samples"])
+        check_settings("FRR", self, above_zero=["lr", "damping", "hutchinson_samples"])
         for name in ("beta1", "beta2"):
             if getattr(self, name) >= 1:
                 raise InputError(f"FRR setting '{name}' is {getattr(self, name)}, but it must be below 1.")
@@ -160,7 +158,7 @@ class TrainSecondOrder(Train):
         for _ in range(self.epochs):
             for batch in minibatches(len(retained), self.batch_size, order, torch.device("cpu")):
                 samples = retained.select(batch)
-                set_training_mode(model, self.freeze_normalisation or lone)
+                set_training_mode(model, lone)
                 loss = F.cross_entropy(model(client.inputs(samples.features)), samples.labels.to(client.device))
                 total += loss.detach() * len(batch)
                 if self.settings.curvature == "hessian":

@@ -27,7 +27,7 @@ from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, recover
-from fedforget.federation.tasks import CountSamples, Reply, Task, Train
+from fedforget.federation.tasks import CountSamples, Reply, TargetTask, Train
 from fedforget.federation.training import minibatches, set_training_mode, train_at_client
 from fedforget.methods.checks import check_numbers, finite
 from fedforget.models import fresh_copy
@@ -107,10 +107,9 @@ def forget_with_pgd(
         held = {reply.client: reply.numbers["samples"] for reply in federation.ask(count, {}, everybody)}
         for client in asking:
             last = replace(schedule.train_task(schedule.rounds, served), epochs=1, purpose="last local model")
-            task = Climb(
-                seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served),
-                last=last, others=sum(held.values()) - held[client], settings=settings,
-            )  # fmt: skip
+            task = schedule.about(
+                Climb, requests, served, last=last, others=sum(held.values()) - held[client], settings=settings
+            )
             (reply,) = federation.ask(task, current, [client])
             current = finite(reply, "PGD")
             for name, values in reply.curves.items():
@@ -121,14 +120,12 @@ def forget_with_pgd(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Climb(Task):
+class Climb(TargetTask):
     """The projected ascent at the client that asks. `last` makes w_i; `others` is W - n_i."""
 
     at_target = True
     returns = "model"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     last: Train
     others: float
     settings: PGDSettings

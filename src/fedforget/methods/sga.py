@@ -10,9 +10,9 @@ paper's plain ascent. The paper writes CE + penalty and "applies SGA" to the sum
 penalty too, so the signs are as above. - CE has no lower bound, and the climb becomes steeper as it goes: it is stopped
 at a loss of `stop_above`, and without that it diverges.
 
-The paper does not say what data F is measured on: `fisher_on` is the client's retained data, its target (which guards
-the very weights that should go) or both. A client that retains nothing has no retained Fisher; then the others measure
-theirs and their mean, weighted by samples, travels to it.
+The paper does not say what data F is measured on. Here it is the client's retained data: on the target it would guard
+the very weights that should go. Where a client retains nothing, the others measure theirs, and their mean, weighted by
+samples, travels to it.
 
 Left open and decided: one client after another where several ask; running statistics of normalisations stay as they
 are, since those of R alone would take the place of everybody's; all numbers (see `SGASettings`)."""
@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +34,9 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.sgd import SGD
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask, Task
 from fedforget.federation.training import minibatches, set_training_mode
-from fedforget.methods.checks import check_numbers, finite
+from fedforget.methods.checks import check_settings, finite, own
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, first_non_finite, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest
@@ -73,20 +72,12 @@ class SGASettings:
     batch_size: int = 64
     strength: float = 5000.0
     """lambda; 0 is plain ascent."""
-    fisher_on: Literal["retained", "target", "all"] = "retained"
-    fisher_labels: Literal["sampled", "data"] = "sampled"
-    """Labels drawn from the model's predictions (the Fisher information itself), or the data's (the empirical one)."""
     fisher_samples: int | None = 1500
     """At most so many samples, drawn at random."""
     freeze_normalisation: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("fisher_on", ("retained", "target", "all")), ("fisher_labels", ("sampled", "data"))):
-            if getattr(self, name) not in choices:
-                raise InputError(
-                    f"SGA setting '{name}' is '{getattr(self, name)}', but it must be one of {', '.join(choices)}."
-                )
-        check_numbers("SGA", self, above_zero=["lr", "stop_above", "batch_size", "fisher_samples"])
+        check_settings("SGA", self, above_zero=["lr", "stop_above", "batch_size", "fisher_samples"])
         if self.epochs + self.min_steps == 0:
             raise InputError("SGA settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
 
@@ -110,16 +101,13 @@ def ascend(
     curves: dict[str, list[float]] = {}
     for client in sorted({request.client for request in requests}):
         message = dict(current)
-        if settings.strength > 0 and settings.fisher_on == "retained" and sizes[client].retained == 0:
+        if settings.strength > 0 and sizes[client].retained == 0:
             with federation.stage("fisher"):
                 measure = MeasureFisher(
                     seed=schedule.seed, threads=schedule.threads, exclude=exclude, settings=settings
                 )
                 message |= average(federation.ask(measure, current, participants(federation, exclude)))
-        task = Ascend(
-            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
-            served=tuple(r for r in served if r.client == client), settings=settings,
-        )  # fmt: skip
+        task = schedule.about(Ascend, own(requests, client), own(served, client), settings=settings)
         with federation.stage("forgetting"):
             (reply,) = federation.ask(task, message, [client])
         current = finite(reply, "Gradient ascent")
@@ -129,14 +117,12 @@ def ascend(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ascend(Task):
+class Ascend(TargetTask):
     """The climb at the target's client; the reply is its whole model."""
 
     at_target = True
     returns = "model"
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
     settings: SGASettings
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
@@ -165,12 +151,7 @@ class Ascend(Task):
             return None, 0.0
         if FISHER_KEY in state:
             return state[FISHER_KEY].to(client.device), 0.0
-        pool = {
-            "retained": client.retained((*self.served, *self.requests)),
-            "target": client.target(self.requests, self.served),
-            "all": client.retained(self.served, self.requests),
-        }[self.settings.fisher_on]
-        return fisher_at_client(client, pool, self.settings, self.seed)
+        return fisher_at_client(client, client.retained((*self.served, *self.requests)), self.settings, self.seed)
 
     def _climb(self, client: Client, target: Samples, fisher: Tensor | None) -> dict[str, list[float]]:
         settings, model = self.settings, client.model
@@ -237,7 +218,5 @@ def fisher_at_client(client: Client, pool: Samples, settings: SGASettings, seed:
     if limit is not None and limit < len(pool):
         generator = derive_generator(seed, "sga", "client", client.index, "subsample")
         pool = pool.select(torch.randperm(len(pool), generator=generator)[:limit].sort().values)
-    fisher = fisher_diagonal(
-        client.model, pool, client.inputs, labels=settings.fisher_labels, seed=derive_seed(seed, "sga", "fisher")
-    )
+    fisher = fisher_diagonal(client.model, pool, client.inputs, seed=derive_seed(seed, "sga", "fisher"))
     return fisher, float(len(pool))

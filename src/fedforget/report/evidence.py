@@ -19,9 +19,7 @@ from fedforget.report.charts import Chart
 from fedforget.report.comparison import Row
 from fedforget.report.numbers import DASH, number, percent, sensed
 from fedforget.report.plots import (
-    draw_gaps,
     draw_margins,
-    draw_relearning,
     draw_return,
     draw_roc,
     draw_sensitivity,
@@ -61,7 +59,7 @@ class Judged:
 
     @property
     def with_oracle(self) -> bool:
-        return bool(self.row["verdict"]["with_oracle"])
+        return bool(self.row["verdict"]["oracles"])
 
     @property
     def command(self) -> str:
@@ -69,16 +67,15 @@ class Judged:
         return shlex.join(["fedforget", "verify", self.row["evidence"]["file"]])
 
 
-def judged_methods(folder: Path, rows: Sequence[Row], classes: Sequence[str]) -> list[Judged]:
+def judged_methods(folder: Path, rows: Sequence[Row]) -> list[Judged]:
     """Every method that has a verdict; `folder` is where the report is, and the evidence files' names start there."""
     found = [(row, read_record(folder, row)) for row in rows if row.get("verdict") and row["method"] != "before"]
     bins = shown_bins([record for _, record in found if record])
-    return [judged(row, classes, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
+    return [judged(row, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
 
 
 def judged(
     row: Row,
-    classes: Sequence[str],
     record: Mapping[str, Any] | None,
     bins: tuple[int, int],
     prefix: str,
@@ -87,17 +84,14 @@ def judged(
     findings = [in_words(finding, verdict) for finding in verdict["findings"]]
     drawn: list[Chart | str] = [NO_FILE]
     if record is not None and any(finding["name"].startswith("sensitivity") for finding in verdict["findings"]):
-        drawn = [draw_sensitivity(record["readings"], verdict, f"{prefix}sensitivity")]
+        drawn = [draw_sensitivity(record["readings"], f"{prefix}sensitivity")]
     elif record is not None:
         pictures = record["pictures"]
         drawn = [
             draw_margins(pictures, bins, f"{prefix}margin"),
             draw_roc(pictures, verdict, f"{prefix}roc"),
-            draw_relearning(pictures, verdict, f"{prefix}relearning"),
-            draw_return(pictures, verdict, f"{prefix}return"),
+            draw_return(pictures, f"{prefix}return"),
         ]
-    if row.get("class_gaps"):
-        drawn.append(draw_gaps(row["class_gaps"], classes, f"{prefix}gaps"))
     charts = [chart for chart in drawn if isinstance(chart, Chart)]
     missing = [words for words in drawn if isinstance(words, str)]
     notes = [] if record is None else list(record.get("notes") or ())
@@ -118,13 +112,11 @@ def read_record(folder: Path, row: Row) -> dict[str, Any] | None:
 
 def mounted(methods: Sequence[Judged]) -> str:
     """The attacks that were made, in words; nothing if none was."""
-    taken = {finding.name for method in methods for finding in method.findings if finding.says != "missing"}
+    taken = {finding.name for method in methods for finding in method.findings if finding.value != DASH}
     made = {
         "membership attacks": any(name.startswith("membership") for name in taken),
-        "relearning": any(name.startswith("relearning") for name in taken),
         "values of the feature from other samples": any(name.startswith("sensitivity") for name in taken),
         "further rounds": any(name.endswith(("comes back", "one round later")) for name in taken),
-        "a linear probe": "linear probe" in taken,
     }
     *others, last = [name for name, there in made.items() if there] or [""]
     return f"{', '.join(others)} and {last}" if others else last

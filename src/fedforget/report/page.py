@@ -52,7 +52,7 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         ratio=ratio,
         stage_colour=stage_colour,
         names=NAMES,
-        judged=judged_methods(path.parent, audit["rows"], audit["classes"]),
+        judged=judged_methods(path.parent, audit["rows"]),
         tones=TONES,
         level=LEVEL,
         mounted=mounted,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedforget.audit.membership import RANGE
-from fedforget.report.charts import AFTER, BEFORE, GRID, RETRAIN, Chart, blank_figure, inline_svg, label_classes
+from fedforget.report.charts import AFTER, BEFORE, GRID, RETRAIN, Chart, blank_figure, inline_svg
 from fedforget.report.numbers import DASH, number, percent
 
 if TYPE_CHECKING:
@@ -120,22 +120,11 @@ def draw_roc(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str)
     return Chart(f"Membership attack ({attack})", words, inline_svg(figure, name), 72 * WIDTH)
 
 
-def draw_relearning(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str) -> Chart | str:
-    """How fast the models learn the target again, each oracle a line of its own."""
-    drawn = draw_courses(pictures, "relearning", "steps", "accuracy")
-    if drawn is None:
-        return f"No relearning curve: {ALONE if not verdict['with_oracle'] else 'it could not be taken.'}"
-    figure, axes, told = drawn
-    axes.set_xlabel("steps of training on the target")
-    words = ", ".join(f"{who} {way(curve['accuracy'])}" for who, curve in told)
-    return Chart("Learning the target again", f"Share as trained: {words}.", inline_svg(figure, name), 72 * WIDTH)
-
-
-def draw_return(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str) -> Chart | str:
+def draw_return(pictures: Mapping[str, Any], name: str) -> Chart | str:
     """What the models know of the target after further rounds without it, each oracle a line of its own."""
     drawn = draw_courses(pictures, "comes back", "rounds", "bd_acc", marker="o", markersize=3.5)
     if drawn is None:
-        return f"No curve of further rounds: {ALONE if not verdict['with_oracle'] else 'they could not be run.'}"
+        return "No curve of further rounds: none could be run."
     figure, axes, told = drawn
     rounds = told[0][1]["rounds"]
     axes.set_xticks(rounds)
@@ -143,9 +132,6 @@ def draw_return(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: s
     words = ", ".join(f"{who} {lasting(curve)}" for who, curve in told)
     words = f"Share as trained, now and after {rounds[-1]} further round{'s' * (rounds[-1] > 1)}: {words}."
     return Chart("What comes back", words, inline_svg(figure, name), 72 * WIDTH)
-
-
-ALONE = "it means nothing without an oracle's; the levels quick and full have both."
 
 
 def draw_courses(
@@ -177,14 +163,12 @@ def lasting(curve: Mapping[str, Any]) -> str:
     return f"{percent(first)}, then {percent(last)}" + (f" ({', '.join(beside)})" if beside else "")
 
 
-def draw_sensitivity(readings: Sequence[Mapping[str, Any]], verdict: Mapping[str, Any], name: str) -> Chart | str:
+def draw_sensitivity(readings: Sequence[Mapping[str, Any]], name: str) -> Chart | str:
     """How much the models listen to the withdrawn feature, each oracle a mark of its own."""
     kinds = {"to the feature": "asking clients", "on unseen data": "unseen data", "comes back": "further rounds"}
     taken = {r["name"].removeprefix("sensitivity "): r for r in readings if r["subject"] is not None}
     shown = {label: taken[kind] for kind, label in kinds.items() if kind in taken}
     if not shown:
-        if not verdict["with_oracle"]:
-            return "No sensitivity to the feature: it means nothing without an oracle's; use quick or full."
         return "No sensitivity to the feature: it could not be measured."
     figure, (axes,) = blank_figure(WIDTH, [2.3])
     told = []
@@ -205,31 +189,6 @@ def draw_sensitivity(readings: Sequence[Mapping[str, Any]], verdict: Mapping[str
     axes.set_ylabel("sensitivity")
     words = f"Sensitivity to the withdrawn feature: {'; '.join(told)}."
     return Chart("Sensitivity to the feature", words, inline_svg(figure, name), 72 * WIDTH)
-
-
-def draw_gaps(gaps: Sequence[Mapping[str, float] | None], classes: Sequence[str], name: str) -> Chart | str:
-    """The model's test accuracy on every class less the oracles' mean, with its interval."""
-    known = [(place, gap) for place, gap in enumerate(gaps) if gap is not None]
-    if not known:
-        return "No gaps of single classes: there is no test sample, or there are fewer than two oracles."
-    width = max(WIDTH, 0.3 * len(classes))
-    figure, (axes,) = blank_figure(width, [2.3])
-    axes.axhline(0, color=RETRAIN, linewidth=1.3)
-    for place, gap in known:
-        axes.plot([place, place], [gap["low"], gap["high"]], color=AFTER, linewidth=1.7)
-        axes.plot(place, gap["gap"], color=AFTER, marker="o", markersize=5)
-    label_classes(axes, classes, 10)
-    axes.set_xlabel("class")
-    axes.set_ylabel("points above the oracles")
-    beyond = [(classes[place], gap["gap"]) for place, gap in known if gap["low"] > 0 or gap["high"] < 0]
-    outside = [f"{label} {number(gap, '+.1f')}" for label, gap in beyond]
-    told = f"{', '.join(outside)} beyond their intervals" if outside else "0 lies in every interval"
-    words = f"Test accuracy of each class less the oracles’ mean, in points: {told}."
-    return Chart("Class by class, beside the oracles", words, inline_svg(figure, name), 72 * width)
-
-
-def way(accuracy: Curve) -> str:
-    return f"from {percent(accuracy[0])} over {percent(accuracy[len(accuracy) // 2])} to {percent(accuracy[-1])}"
 
 
 def scale(axes: Axes, top: float, ticks: Sequence[str]) -> None:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.closeness import Look, compare_with_oracles, look_at
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.examine import (
     ATTACKS,
@@ -59,8 +58,8 @@ def audit_run(
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
-    With a `level` (`audit.examine`) every method gets a verdict and an evidence file; `alone` needs no Retrain. What
-    has to be trained for it is kept; an interrupted audit goes on with the rounds it has. `attacks` are the groups of
+    With a `level` (`audit.examine`) every method gets a verdict and an evidence file. What has to be trained for it is
+    kept; an interrupted audit goes on with the rounds it has. `alone` trains nothing. `attacks` are the groups of
     measures to take beside the accuracies (default: all); what is left out is missing, so nothing can be `forgotten`.
     """
     chosen_level = None if level is None else check_level(level)
@@ -145,16 +144,10 @@ def _judge_all(
         examined[name] = examine(case, models[name], oracles)
     progress("examining", len(names), len(names))
     found: dict[str, dict[str, Any]] = {name: {} for name in examined}
-    if count:
-        everybody = [*zip(oracles, examined_oracles, strict=True), *((models[n], e) for n, e in examined.items())]
-        looks = _looks(case, dataset, everybody, progress)
-        own = dict(zip(examined, looks[count:], strict=True))
-        for name, figures in compare_with_oracles(own, looks[:count], dataset.test, len(dataset.classes)).items():
-            found[name] |= figures
     places = {result.name: place for place, result in results.items()}
     for name, examination in examined.items():
         exact = name != BEFORE and results[places[name]].exact
-        evidence, verdict = judge(case.level, examination, examined[BEFORE], examined_oracles, exact=exact)
+        evidence, verdict = judge(examination, examined[BEFORE], examined_oracles, exact=exact)
         found[name]["verdict"] = verdict.to_json()
         if name == BEFORE:
             continue
@@ -199,18 +192,6 @@ def _evidence_name(case: Case) -> str:
     """By level, and by the attacks where not all were made: weaker evidence does not replace stronger."""
     some = () if case.attacks == ATTACKS else case.attacks or ("accuracies",)
     return "-".join(("evidence", case.level, *some))
-
-
-def _looks(
-    case: Case, dataset: Dataset, examined: Sequence[tuple[State, Examination]], progress: Progress
-) -> list[Look | None]:
-    """Every examined model on the test data."""
-    found: list[Look | None] = []
-    for number, (state, examination) in enumerate(examined):
-        progress("comparing", number, len(examined))
-        found.append(look_at(case.federation, state, dataset.test, *examination.shares, case.schedule.threads))
-    progress("comparing", len(examined), len(examined))
-    return found
 
 
 def _data_digest(run: Run, dataset: Dataset) -> str:

@@ -120,8 +120,7 @@ class Result:
 
 
 FOUND = (
-    "model", "sensitivity", "distance_to_retrain", "closeness", "class_gaps", "verdict", "evidence", "rungs",
-    "retrain_forecast",
+    "model", "sensitivity", "distance_to_retrain", "verdict", "evidence", "rungs", "retrain_forecast"
 )  # fmt: skip
 """What a row of audit.json leaves out where it was not found."""
 
@@ -144,9 +143,6 @@ class Figures:
     """After one further ordinary round."""
     sensitivity: Mapping[str, float | None] | None = None
     distance_to_retrain: Mapping[str, float] | None = None
-    closeness: Mapping[str, Any] | None = None
-    class_gaps: Sequence[Any] | None = None
-    """Both as `audit.closeness` has them."""
     verdict: Mapping[str, Any] | None = None
     """As `Verdict.to_json` gives it."""
     evidence: Mapping[str, str] | None = None

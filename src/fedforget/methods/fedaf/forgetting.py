@@ -32,18 +32,16 @@ from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.layout import for_convolutions
 from fedforget.federation.sgd import SGD, length_of
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply
 from fedforget.federation.training import minibatches
 from fedforget.methods.fedaf.extensions.planning import only_from
 from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.methods.fedaf.sketch import Sketch
-from fedforget.methods.fedaf.sketching import SKETCH_KEY, sketch_at_client, sketch_samples
+from fedforget.methods.fedaf.sketching import SKETCH_KEY, SketchTask, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable, weight_count
-from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, seeded_globally
 
 HALVINGS = 5
@@ -74,7 +72,7 @@ def forgetting_loss(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forget(Task):
+class Forget(SketchTask):
     """The whole local forgetting as one message: memory, sketch (unless one came along) and forgetting.
 
     With `amnesia` the result is no model to keep but the teacher that is to be reminded: see `memory_generator`."""
@@ -84,9 +82,6 @@ class Forget(Task):
     counts_samples = True
     keeps = (Sketch, PrincipalRows)
 
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: PaperSettings
     amnesia: bool = False
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
@@ -158,20 +153,16 @@ class Forget(Task):
         """New labels for those of the target's samples that a step meets, and the gradient evaluations they took."""
         seen = torch.cat(list(batches)).unique()
         met = target if len(seen) == len(target) else target.select(seen.to(target.ids.device))
-        if self.settings.memory == "reminded":
+        settings = self.settings
+        if settings.memory == "reminded":
             teacher = {n.removeprefix(TEACHER_KEY): t for n, t in state.items() if n.startswith(TEACHER_KEY)}
             labels, evaluations = reminded_labels(teacher, met, client)
         else:
-            labels, evaluations = self._generated(met, client)
+            labels, evaluations = generate_memory(
+                settings.memory, client.model, met, client,
+                teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
+            )  # fmt: skip
         return labels.new_zeros(len(target), labels.shape[1]).index_copy_(0, seen, labels), evaluations
-
-    def _generated(self, target: Samples, client: Client) -> tuple[Tensor, float]:
-        settings = self.settings
-        assert settings.memory != "reminded"
-        return generate_memory(
-            settings.memory, client.model, target, client,
-            teachers=settings.teachers, sigma=settings.sigma, seed=self.seed,
-        )  # fmt: skip
 
     def _preserver(self, state: Mapping[str, Tensor], client: Client) -> tuple[Preserver | None, float, float, int]:
         """The preserver, the learning rate, the gradient evaluations it took, and the bytes it keeps."""
@@ -202,7 +193,7 @@ class Forget(Task):
         evaluations = 0.0
         if kept != known:
             sketch = sketch_at_client(client, self)
-            evaluations = sketch.evaluations
+            evaluations = float(sketch.count)
         if self.amnesia:
             client.kept[SKETCH_KEY] = (known, sketch)
         return sketch, evaluations

@@ -26,6 +26,7 @@ from fedforget.federation.aggregation import WeightedMean, average, scaled_towar
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, drawn, participants
 from fedforget.federation.tasks import CountSamples, Reply
+from fedforget.methods.checks import own
 from fedforget.methods.features import forget_features
 from fedforget.methods.fedaf.extensions.federation_sketch import check_masks, everybodys_sketch
 from fedforget.methods.fedaf.extensions.planning import planned
@@ -76,10 +77,7 @@ def forget_samples(
     check_masks(federation, requests, served, settings, sizes)
     current, curves = state, Curves()
     for client in sorted({request.client for request in requests}):
-        task = Forget(
-            seed=schedule.seed, threads=schedule.threads, requests=tuple(r for r in requests if r.client == client),
-            served=tuple(r for r in served if r.client == client), settings=settings,
-        )  # fmt: skip
+        task = schedule.about(Forget, own(requests, client), own(served, client), settings=settings)
         message = dict(current)
         message |= everybodys_sketch(federation, current, client, requests, served, settings, schedule, sizes)
         message |= reminded_teacher(federation, message, task, schedule, exclude)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 
 from fedforget.errors import InputError
+from fedforget.methods.checks import check_settings
 
 LARGE_NETWORK = 1_000_000
 """From so many trainable weights on a network counts as large."""
@@ -101,22 +99,13 @@ class OverwriteSettings:
         """Of the sketch where it is largest: under masks it travels as 64-bit numbers (`federation/masking.py`)."""
         return torch.int64 if self.sketch_masked else self.dtype
 
+    _above_zero: ClassVar[tuple[str, ...]] = (
+        "sketch_rows", "batch_size", "sketch_samples", "amnesia_steps", "step_length", "recovery_lr",
+        "recovery_batch_size", "recovery_clients",
+    )  # fmt: skip
+
     def __post_init__(self) -> None:
-        own: Any = type(self)
-        known = _words(own)
-        for item in fields(self):
-            value, (words, text) = getattr(self, item.name), known[item.name]
-            if isinstance(value, str) and value not in words and not text:
-                need = f"one of {', '.join(words)}" if words else "a number"
-                raise InputError(f"FedAF setting '{item.name}' is '{value}', but it must be {need}.")
-            if isinstance(value, int | float) and (not math.isfinite(value) or value < 0):
-                raise InputError(
-                    f"FedAF setting '{item.name}' is {value}, but it must be a finite number, 0 or larger."
-                )
-        self._above_zero(
-            "sketch_rows", "batch_size", "sketch_samples", "amnesia_steps", "step_length", "recovery_lr",
-            "recovery_batch_size", "recovery_clients",
-        )  # fmt: skip
+        check_settings("FedAF", self, above_zero=self._above_zero)
         if self.sketch_masked and self.sketch_scope == "client":
             raise InputError(_MASKS_NEED)
         if self.epochs == 0 and self.min_steps == 0:
@@ -127,11 +116,6 @@ class OverwriteSettings:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
             )
-
-    def _above_zero(self, *names: str) -> None:
-        for name in names:
-            if getattr(self, name) == 0:
-                raise InputError(f"FedAF setting '{name}' is 0, but it must be above 0.")
 
 
 @dataclass(frozen=True)
@@ -169,6 +153,8 @@ class PaperSettings(OverwriteSettings):
     recovery_guard: bool = True
     """Take from the recovery what leads back to the model before."""
 
+    _above_zero = (*OverwriteSettings._above_zero, "teachers", "lr", "ascent_cap")
+
     def opened(self) -> PaperSettings:
         return self
 
@@ -195,7 +181,6 @@ class PaperSettings(OverwriteSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._above_zero("teachers", "lr", "ascent_cap")
         if self.lr is None and self.preserver == "none":
             raise InputError("FedAF setting 'lr' must be a number when there is no preserver to derive it from.")
         if self.preserver == "pca" and self.sketch_scope == "federation":
@@ -211,17 +196,6 @@ _MASKS_NEED = (
     "FedAF setting 'sketch_masked' is about everybody's sketch; it needs the preserver 'sketch' and the "
     "sketch_scope 'federation' or 'auto'."
 )
-
-
-@cache
-def _words(cls: Any) -> dict[str, tuple[Sequence[str], bool]]:
-    """For each setting, the words it takes, and whether it takes any text. Resolved once: a request makes a dozen."""
-    hints = get_type_hints(cls)
-    options = {item.name: (hints[item.name], *get_args(hints[item.name])) for item in fields(cls)}
-    return {
-        name: ([word for option in found for word in get_args(option) if isinstance(word, str)], str in found)
-        for name, found in options.items()
-    }
 
 
 OVERWRITE = OverwriteSettings()

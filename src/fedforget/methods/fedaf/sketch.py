@@ -46,11 +46,6 @@ class Sketch:
         return self.rows.numel() * self.rows.element_size()
 
     @property
-    def evaluations(self) -> float:
-        """The gradient evaluations it took to make: one for each sample."""
-        return float(self.count)
-
-    @property
     def mean_square(self) -> float:
         """An unbiased estimate of the mean squared length of a row of J: of tr(J^T J) / n."""
         return float(self.gram.diagonal().sum()) / self.count

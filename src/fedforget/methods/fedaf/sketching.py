@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch.nn import functional as F
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.extensions.principal import principal_rows
 from fedforget.methods.fedaf.settings import PaperSettings
@@ -30,28 +29,18 @@ SAMPLES_PER_ROW = 8
 """Rows that leave a client are sums over at least so many samples on average."""
 
 
-class Sketching(Protocol):
-    """A task that needs a sketch."""
+@dataclass(frozen=True, kw_only=True)
+class SketchTask(TargetTask):
+    """Base of the tasks that need a sketch."""
 
-    @property
-    def seed(self) -> int: ...
-    @property
-    def requests(self) -> tuple[ErasureRequest, ...]: ...
-    @property
-    def served(self) -> tuple[ErasureRequest, ...]: ...
-    @property
-    def settings(self) -> PaperSettings: ...
+    settings: PaperSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildSketch(Task):
+class BuildSketch(SketchTask):
     """A client's part of the federation's sketch. All clients hash with the same seed, so the parts add up."""
 
     returns = "tensors"
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: PaperSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.load(state)
@@ -68,7 +57,7 @@ class BuildSketch(Task):
         )
 
 
-def left_out(task: Sketching) -> tuple[Sequence[ErasureRequest], Sequence[ErasureRequest]]:
+def left_out(task: SketchTask) -> tuple[Sequence[ErasureRequest], Sequence[ErasureRequest]]:
     """(what the preserver may not look at, what it may though it is being forgotten): it may look at D', or at all of
     D_k (the paper), never at what was erased before."""
     if task.settings.sketch_data == "all":
@@ -76,12 +65,12 @@ def left_out(task: Sketching) -> tuple[Sequence[ErasureRequest], Sequence[Erasur
     return (*task.served, *task.requests), ()
 
 
-def sketchable(client: Client, task: Sketching) -> int:
+def sketchable(client: Client, task: SketchTask) -> int:
     """How many samples the preserver may look at."""
     return len(client.positions(*left_out(task))[1])
 
 
-def sketch_samples(client: Client, task: Sketching) -> Samples:
+def sketch_samples(client: Client, task: SketchTask) -> Samples:
     """What the preserver looks at: all that it may, or a seeded random part of it."""
     limit = task.settings.sketch_samples
 
@@ -99,7 +88,7 @@ def sketch_samples(client: Client, task: Sketching) -> Samples:
     return found
 
 
-def sketch_at_client(client: Client, task: Sketching, seed: int | None = None) -> Sketch:
+def sketch_at_client(client: Client, task: SketchTask, seed: int | None = None) -> Sketch:
     """Algorithm 2 (or a PCA in its place) on this client's data, at the weights its model has now. `seed`: that of the
     hashes, if not the one that all clients share."""
     settings = task.settings

@@ -68,9 +68,7 @@ def federation_sketch(
         sketch_rows=max(1, rows // len(clients)),
         sketch_samples=None if samples is None else max(1, int(samples) // len(clients)),
     )
-    task = BuildSketch(
-        seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), settings=part
-    )
+    task = schedule.about(BuildSketch, requests, served, settings=part)
     merged, count = torch.zeros(0), 0
     for position, reply in enumerate(federation.ask(task, state, clients)):
         if reply.numbers["count"]:

@@ -26,10 +26,10 @@ from fedforget.federation.client import Client
 from fedforget.federation.cost import Meter
 from fedforget.federation.masking import KEY_BYTES, check_masking, masked, new_key, public_key, unmasked_sum
 from fedforget.federation.rounds import Schedule, participants
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply
 from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.settings import PaperSettings
-from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, Sketching, sketch_at_client, sketchable
+from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, SketchTask, sketch_at_client, sketchable
 from fedforget.params import State, weight_count
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
@@ -42,15 +42,11 @@ the request failed in between, has masked nothing; it goes with the next offer."
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfferKey(Task):
+class OfferKey(SketchTask):
     """A key for one masked sketch. It takes the place of any that was not used."""
 
     with_model = False
     returns = "tensors"
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: PaperSettings
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         client.kept.pop(SECRET_KEY, None)
@@ -67,14 +63,10 @@ class OfferKey(Task):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildMaskedSketch(Task):
+class BuildMaskedSketch(SketchTask):
     """A client's part of the federation's sketch under its masks. The key is used up first, whatever happens then."""
 
     returns = "tensors"
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
-    settings: PaperSettings
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
         named = name.startswith(PUBLIC_KEY) and name.removeprefix(PUBLIC_KEY).isdecimal()
@@ -106,7 +98,7 @@ class BuildMaskedSketch(Task):
         )
 
 
-def masked_sketch_seed(task: Sketching, client: int) -> int:
+def masked_sketch_seed(task: SketchTask, client: int) -> int:
     """The seed of one client's hashes."""
     withdrawn = json.dumps([request.to_json() for request in (*task.served, *task.requests)])
     return derive_seed(task.seed, "sketch", "without", withdrawn, "client", client)
@@ -127,9 +119,7 @@ def masked_sketch(
     clients = participants(federation, (*served, *requests))
     limit = settings.sketch_samples
     part = replace(settings, sketch_samples=None if limit is None else max(1, int(limit) // len(clients)))
-    offer = OfferKey(
-        seed=schedule.seed, threads=schedule.threads, requests=tuple(requests), served=tuple(served), settings=part
-    )
+    offer = schedule.about(OfferKey, requests, served, settings=part)
     counts: dict[int, int] = {}
     keys: State = {}
     for reply in federation.ask(offer, {}, clients):
@@ -139,10 +129,7 @@ def masked_sketch(
     check_masking(len(counts))
     total = sum(counts.values())
     rows = max(1, min(int(settings.sketch_rows), total // SAMPLES_PER_ROW))
-    task = BuildMaskedSketch(
-        seed=schedule.seed, threads=schedule.threads, requests=offer.requests, served=offer.served,
-        settings=replace(part, sketch_rows=rows),
-    )  # fmt: skip
+    task = schedule.about(BuildMaskedSketch, requests, served, settings=replace(part, sketch_rows=rows))
     with only_from(federation.model, settings.first_moved):
         shape = (rows, weight_count(federation.model))
     parts = _parts(federation.ask(task, {**state, **keys}, counts), counts, shape)
