@@ -25,7 +25,6 @@ from fedforget.params import copy_state
 
 FIRST = ("dataset", "class", "method", "preset", "trial", "setting", *FIGURES, "paper")
 FEW = {
-    "core": "retrain,fedaf",
     "calibration": "fedaf",
     "completeness": "retrain,fedaf",
     "time": "retrain,fedaf",
@@ -37,7 +36,7 @@ FEW = {
     "ulira": "retrain,fedaf",
 }
 CELLS = {
-    "core": 3, "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
+    "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
     "backdoor": 1, "ablation": 15, "audit": 3, "durability": 3, "ulira": 16,
     "feature": 8, "requests": 4, "calibration": 7,
 }  # fmt: skip

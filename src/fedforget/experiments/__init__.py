@@ -10,7 +10,6 @@ from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.calibration import CALIBRATION
 from fedforget.experiments.completeness import COMPLETENESS
-from fedforget.experiments.core import CORE
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
@@ -26,7 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION, LADDER,
+        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER,
     )
 }  # fmt: skip
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fedforget.errors import FedForgetError
 from fedforget.experiments import EXPERIMENTS, find_experiment
-from fedforget.experiments.core import update_readme
 from fedforget.experiments.engine import Step, reproduce
 from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
@@ -99,9 +98,7 @@ def duration(seconds: float) -> str:
 
 
 def _render(arguments: argparse.Namespace) -> None:
-    folder = arguments.folder
-    update_readme(folder, folder.parent.parent / "README.md")
-    for path in render_folder(folder, list(EXPERIMENTS.values())):
+    for path in render_folder(arguments.folder, list(EXPERIMENTS.values())):
         print(path)
 
 

@@ -24,7 +24,7 @@ from fedforget.data.backdoor import Backdoor, Corner, Trigger
 from fedforget.data.files import write_bytes, writing
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
-from fedforget.experiments.configurations import ASKING_CLIENT, network
+from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
 from fedforget.federation.history import MemoryHistory
@@ -33,6 +33,7 @@ from fedforget.federation.rounds import drawn, train
 from fedforget.federation.seam import thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.methods import Forgetting, forget
+from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
 from fedforget.requests import ErasureRequest, Feature, target_mask
 from fedforget.seeds import derive_generator
@@ -142,7 +143,7 @@ class Bench:
         self.dataset = dataset if some is None else dataset.first(*some)
         first, count = len(self.dataset.train), self.configuration.held_out
         self.held_out = dataset.train.select(torch.arange(first, first + count)) if count else None
-        self.model = network(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
+        self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
         self.digest = self.dataset.digest()
         self._others: dict[str, Bench] = {}
 
@@ -180,7 +181,7 @@ class Scenario:
             Backdoor.draw(poisoned_part(request, held[request.client], data_seed), trigger, classes, data_seed)
             for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())
         )
-        self.initial = state_of(network(self.configuration.model, self.dataset.shape, classes, spec.seed))
+        self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
         self.federation = LocalFederation(
             self.dataset,
             parts,
