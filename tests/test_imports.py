@@ -95,9 +95,8 @@ print("imported")
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("module", ["experiments", "experiments.benchmarks"])
-def test_the_experiments_run_on_a_bare_machine(hook: str, module: str):
-    said = bare(hook, f"import runpy; runpy.run_module('fedforget.{module}', run_name='__main__')", "--help")
+def test_the_experiments_run_on_a_bare_machine(hook: str):
+    said = bare(hook, "import runpy; runpy.run_module('fedforget.experiments', run_name='__main__')", "--help")
     assert said.returncode == 0, said.stderr
     assert "usage: " in said.stdout
 
