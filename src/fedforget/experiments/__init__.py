@@ -9,14 +9,13 @@ from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
 from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.calibration import CALIBRATION
-from fedforget.experiments.completeness import COMPLETENESS
+from fedforget.experiments.completeness import COMPLETENESS, TIME
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
 from fedforget.experiments.ladder import EXPERIMENT as LADDER
 from fedforget.experiments.many_requests import REQUESTS
 from fedforget.experiments.overlap import OVERLAP
-from fedforget.experiments.running_time import TIME
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
 from fedforget.experiments.sequential import SEQUENTIAL
 from fedforget.experiments.ulira import ULIRA

@@ -28,9 +28,17 @@ class Panel:
     names: Sequence[str]
     groups: Sequence[Sequence[float]]
     across: str
-    up: str = "accuracy (%)"
     percent: bool = False
     """Whether the vertical axis goes from 0 to 100, so that panels can be compared."""
+
+    @classmethod
+    def of(
+        cls, title: str, rows: Sequence[Mapping[str, Any]], column: str, values: Sequence[Any], figure: str,
+        across: str, percent: bool = False,
+    ) -> Panel:  # fmt: skip
+        """A group of the rows' figures at each value of `column`."""
+        groups = [[r[figure] for r in rows if r[column] == v and r[figure] is not None] for v in values]
+        return cls(title, [f"{v:g}" for v in values], groups, across, percent)
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def box_plots(
         if panel.percent:
             axes.set_ylim(-3, 103)
         axes.tick_params(axis="y", labelsize=7)
-        _name(axes, panel.title, panel.up, panel.across)
+        _name(axes, panel.title, "accuracy (%)", panel.across)
     return save(figure, stem)
 
 
