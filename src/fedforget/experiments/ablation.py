@@ -84,7 +84,7 @@ def specs(options: Options) -> list[CellSpec]:
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    overrides = scenario.overrides(spec.method, spec.preset, spec.overrides)
+    overrides = scenario.configuration.overrides_of(spec.method, spec.preset, spec.overrides)
     _, chosen = method_settings(spec.method, spec.preset, **overrides)
     settings = chosen.opened().for_network(weight_count(scenario.federation.model))
     own = {"settings": asdict(settings), "sketch_error": sketch_error(settings, scenario)}

@@ -195,7 +195,6 @@ def accusations(verdict: Mapping[str, Any]) -> str:
 AUDIT = Experiment(
     name="audit",
     title="Every method before the audit",
-    label="",
     specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,

@@ -175,7 +175,6 @@ def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
 CALIBRATION = Experiment(
     name="calibration",
     title="Is the audit right?",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

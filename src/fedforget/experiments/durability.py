@@ -227,7 +227,6 @@ def prices(target: str, cells: Mapping[str, Sequence[Row]]) -> Table:
 DURABILITY = Experiment(
     name="durability",
     title="Does it last?",
-    label="",
     specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,

@@ -101,7 +101,7 @@ def model_of(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any]]
 def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     """The figures of the standard cell. A method that diverges or refuses leaves a sentence and no numbers."""
     figures = scenario.figures_before()
-    figures |= {"overrides": scenario.overrides(spec.method, spec.preset, spec.overrides)}
+    figures |= {"overrides": scenario.configuration.overrides_of(spec.method, spec.preset, spec.overrides)}
     try:
         state, cost = model_of(spec, scenario)
         return figures | scenario.measure(state) | cost
@@ -116,10 +116,10 @@ class Experiment:
     name: str
     title: str
     """What the paper calls it."""
-    label: str
-    """Its LaTeX label there; empty for one of our own."""
     specs: Callable[[Options], list[CellSpec]]
     tables: Callable[[Sequence[Row]], list[Table]]
+    label: str = ""
+    """Its LaTeX label there; empty for one of our own."""
     run: Callable[[CellSpec, Scenario], dict[str, Any]] = serve_requests
     paper: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda row: None
     """The printed values for a row, where there are any."""

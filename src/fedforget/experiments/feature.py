@@ -162,7 +162,6 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
 FEATURE = Experiment(
     name="feature",
     title="Is a feature forgotten?",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

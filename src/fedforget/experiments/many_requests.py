@@ -174,7 +174,6 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
 REQUESTS = Experiment(
     name="requests",
     title="Ten requests, one after another and at once",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -262,15 +262,12 @@ class Scenario:
             kept = self.federation.client(client).kept
             for name in [name for name in kept if not name.startswith(KEPT_BY_AUDIT)]:
                 del kept[name]
-        asked, own = self.requests if requests is None else tuple(requests), self.overrides(method, preset, overrides)
+        asked = self.requests if requests is None else tuple(requests)
+        own = self.configuration.overrides_of(method, preset, overrides)
         return forget(
             self.federation, before, asked, self.schedule, method, preset,
             served=served, history=self.history, **own,
         )  # fmt: skip
-
-    def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What the configuration changes in a method's preset, overruled by `own`."""
-        return self.configuration.overrides_of(method, preset, own)
 
     def measure(
         self,
@@ -312,15 +309,17 @@ class Scenario:
             )  # fmt: skip
         return share_as_trained(found)
 
-    def figures_before(self) -> dict[str, Any]:
-        """BD Acc and test accuracy of the model before unlearning, measured once."""
-        if "before" not in self.kept:
+    def figures_before(self, requests: Sequence[ErasureRequest] | None = None) -> dict[str, Any]:
+        """BD Acc and test accuracy of the model before unlearning, measured once for these requests (default: all)."""
+        asked = self.requests if requests is None else tuple(requests)
+        known = self.kept.setdefault("before", {})
+        if asked not in known:
             now = measure(
-                self.federation, self.before, self.requests, self.dataset.test,
+                self.federation, self.before, asked, self.dataset.test,
                 seed=self.spec.seed, threads=self.options.threads,
             )  # fmt: skip
-            self.kept["before"] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
-        return dict(self.kept["before"])
+            known[asked] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+        return dict(known[asked])
 
 
 def keep(path: Path, state: Mapping[str, Tensor]) -> None:

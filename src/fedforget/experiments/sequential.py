@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError
 from fedforget.experiments.drawing import bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
@@ -56,7 +55,7 @@ def _classes(labels: Sequence[int]) -> str:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     step = int(spec.setting or 0)
     requests = scenario.requests[:step]
-    figures = _before(scenario, step)
+    figures = scenario.figures_before(requests)
     name = _name(spec, scenario, step)
     try:
         result = serve_step(spec, scenario, step)
@@ -100,21 +99,10 @@ def _left_no_model(step: int, error: FedForgetError) -> str:
 
 def _name(spec: CellSpec, scenario: Scenario, step: int) -> str:
     """A model's name on the disk: with all that it depends on beside the model before."""
-    _, settings = method_settings(spec.method, spec.preset, **scenario.overrides(spec.method, spec.preset))
+    changed = scenario.configuration.overrides_of(spec.method, spec.preset)
+    _, settings = method_settings(spec.method, spec.preset, **changed)
     tag = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
     return f"{spec.method}-{spec.preset}-{tag}-step{step}"
-
-
-def _before(scenario: Scenario, step: int) -> dict[str, Any]:
-    """The model before any unlearning, on the targets of the first `step` requests."""
-    place = f"before step {step}"
-    if place not in scenario.kept:
-        now = measure(
-            scenario.federation, scenario.before, scenario.requests[:step], scenario.dataset.test,
-            seed=scenario.spec.seed, threads=scenario.options.threads,
-        )  # fmt: skip
-        scenario.kept[place] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
-    return dict(scenario.kept[place])
 
 
 def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, float | None]:

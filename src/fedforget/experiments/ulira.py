@@ -259,7 +259,6 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
 ULIRA = Experiment(
     name="ulira",
     title="U-LiRA: telling models that forgot from models that never saw",
-    label="",
     specs=specs,
     run=run,
     tables=tables,
