@@ -7,7 +7,6 @@ from __future__ import annotations
 from fedforget.errors import InputError
 from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
-from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.calibration import CALIBRATION
 from fedforget.experiments.completeness import COMPLETENESS, TIME
 from fedforget.experiments.durability import DURABILITY
@@ -23,7 +22,7 @@ from fedforget.experiments.ulira import ULIRA
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
+        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, ABLATION, AUDIT, ULIRA,
         DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER,
     )
 }  # fmt: skip

@@ -192,21 +192,3 @@ def word_grid(
     axes.set_ylim(len(names), 0)
     axes.tick_params(length=0)
     return save(figure, stem)
-
-
-def pairs_of_pictures(
-    stem: Path, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, Any, Any]]
-) -> list[Path]:
-    """The paper's Figure of images: originals in the first line, triggered ones in the second; a name over each pair.
-
-    A picture is an array [height, width, channels] of bytes."""
-    figure = new_figure(title, rows, max(5.0, 1.0 * len(columns)), 3.2)
-    for place, (name, original, triggered) in enumerate(columns, 1):
-        for line, picture in enumerate((original, triggered)):
-            axes = figure.add_subplot(2, len(columns), place + line * len(columns))
-            grey = picture.shape[2] == 1
-            axes.imshow(picture[:, :, 0] if grey else picture, cmap="gray" if grey else None, vmin=0, vmax=255)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.set_title(f"{'BKD' if line else 'Ori'}: {name}", fontsize=7)
-    return save(figure, stem)
