@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -85,5 +84,4 @@ def test_every_part_runs_and_the_page_shows_it(
     for words in ("What must hold", "A quick run: its figures mean nothing.", "Retrain / request",
                   "More clients", "Larger networks", "A larger target"):  # fmt: skip
         assert words in text
-    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md", ".png", ".svg"}
-    assert "matplotlib" in sys.modules
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".md"}

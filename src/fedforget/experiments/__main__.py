@@ -65,12 +65,12 @@ def command_parser() -> argparse.ArgumentParser:
 
     pages = commands.add_parser("render", help="write all pages from the cells in a folder")
     pages.add_argument("folder", type=Path)
-    pages.set_defaults(run=lambda given: _list(render_folder(given.folder, list(EXPERIMENTS.values()))))
+    pages.set_defaults(run=_render)
 
     page = commands.add_parser("performance", help="write the page of benchmarks from their results")
     page.add_argument("results", type=Path, nargs="+", help="the JSON files, one for each device")
     page.add_argument("--page", type=Path, default=Path("docs/performance.md"))
-    page.set_defaults(run=lambda given: _list(render(given.results, given.page)))
+    page.set_defaults(run=lambda given: render(given.results, given.page))
     return parser
 
 
@@ -119,8 +119,8 @@ def _bench(given: argparse.Namespace) -> None:
     print(json.dumps(results) if given.json else "\n\n".join(table.to_text() for table in summary(results)))
 
 
-def _list(written: list[Path]) -> None:
-    print("\n".join(map(str, written)))
+def _render(given: argparse.Namespace) -> None:
+    print("\n".join(map(str, render_folder(given.folder, list(EXPERIMENTS.values())))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What must hold, the tables of every part, and docs/performance.md with its plots, from every device's results."""
+"""What must hold, the tables of every part, and docs/performance.md, from every device's results."""
 
 from __future__ import annotations
 
@@ -100,23 +100,18 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def render(files: Sequence[Path], page: Path) -> list[Path]:
-    """Write the page and the plots beside it; the paths of what was written. A file PAGE.notes.md beside it is appended
-    as it is."""
-    sections, written = [HEAD.format(files=", ".join(f"`{file}`" for file in files))], [page]
+def render(files: Sequence[Path], page: Path) -> None:
+    """Write the page. A file PAGE.notes.md beside it is appended as it is."""
+    sections = [HEAD.format(files=", ".join(f"`{file}`" for file in files))]
     for file in files:
         results = read_results(file)
         device = next(iter(results.values()))["run"]["device"]
-        plots = draw(results, page.with_name(f"performance-{device}"))
-        written += plots
         sections += [f"## {'GPU' if device == 'cuda' else 'CPU'}", _circumstances(results)]
         sections += [table.to_markdown() for table in summary(results)]
-        sections += [f"![How a request grows]({plot.name})" for plot in plots if plot.suffix == ".png"]
     notes = page.with_suffix(".notes.md")
     if notes.exists():
         sections.append(notes.read_text())
     write_text(page, "\n\n".join(section.strip() for section in sections) + "\n")
-    return written
 
 
 def _circumstances(results: Results) -> str:
@@ -131,28 +126,3 @@ def _circumstances(results: Results) -> str:
         )
         groups.setdefault(what, []).append(name)
     return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
-
-
-def draw(results: Results, stem: Path) -> list[Path]:
-    """Seconds and peak memory of a request along each axis that was measured."""
-    axes = [name for name in AXES if name in results]
-    if not axes:
-        return []
-    from matplotlib.figure import Figure
-
-    from fedforget.experiments.drawing import BLUE, RED, save
-
-    figure = Figure(figsize=(3.4 * len(axes), 5.2), dpi=100, layout="constrained")
-    panels = figure.subplots(2, len(axes), squeeze=False)
-    for column, name in enumerate(axes):
-        points = results[name]["points"]
-        for row, (label, colour, values) in enumerate((
-            ("seconds of a request", BLUE, [point["request"] for point in points]),
-            ("peak MB", RED, [max(point["peak_bytes"], 1e4) / MEGA for point in points]),
-        )):  # fmt: skip
-            panel = panels[row][column]
-            panel.loglog([point[name] for point in points], values, marker="o", color=colour)
-            panel.set_xlabel({"rows": "rows s of the sketch", "target": "target samples"}.get(name, name))
-            panel.set_ylabel(label)
-            panel.grid(True, which="major", alpha=0.3)
-    return save(figure, stem)
