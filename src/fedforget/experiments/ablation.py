@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import InputError
+from fedforget.experiments.columns import beside_paper, counted, entry, mean, table
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import beside_paper, counted, entry, mean, table, where
+from fedforget.experiments.summaries import where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings

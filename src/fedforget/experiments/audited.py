@@ -16,23 +16,13 @@ from typing import Any
 from fedforget.audit.examine import ORACLES, Case, Examination, Level, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
+from fedforget.experiments.columns import Columns, Line, beside_paper, mean, notes_of, table
 from fedforget.experiments.drawing import word_grid
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.pairs import RETRAIN
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    Columns,
-    Line,
-    beside_paper,
-    by_method,
-    by_setting,
-    mean,
-    method_name,
-    notes_of,
-    table,
-    where,
-)
+from fedforget.experiments.summaries import by_method, by_setting, method_name, where
 from fedforget.experiments.tables import DASH, Table
 from fedforget.params import State
 

@@ -22,11 +22,12 @@ from torch.nn import functional as F
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import LEVELS, judged, oracles_of
+from fedforget.experiments.columns import Columns, mean, table
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import Columns, grouped, mean, method_name, table
+from fedforget.experiments.summaries import grouped, method_name
 from fedforget.experiments.tables import Table
 from fedforget.federation.training import minibatches
 from fedforget.methods import METHODS

@@ -11,29 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedforget.experiments.columns import Columns, beside_paper, counted, crossed, mean, notes_of, table
 from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import against_retrain, difference, paired, ratio
 from fedforget.experiments.paper_numbers import completeness, running_time
-from fedforget.experiments.summaries import (
-    Columns,
-    against_retrain,
-    bars,
-    beside_paper,
-    by_method,
-    counted,
-    crossed,
-    difference,
-    distinct,
-    mean,
-    notes_of,
-    paired_with_retrain,
-    ratio,
-    table,
-    untouched,
-    values,
-)
+from fedforget.experiments.summaries import by_method, distinct, untouched, values
 from fedforget.experiments.tables import Entry, Table
 
 OTHER_MEASURES = {
@@ -80,7 +65,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     """Ours and the paper's FedAF against Retrain, in one sentence each."""
     sentences = []
     for name, own in by_method(rows).items():
-        pairs = paired_with_retrain(own, rows)
+        pairs = paired(own, rows)
         if own[0]["method"] in ("overwrite", "fedaf") and pairs:
             sentences.append(
                 f"{name} minus Retrain, {len(pairs)} cells: Test Acc {difference(pairs, 'test_acc').text()} points, "
@@ -95,7 +80,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     groups = {"before unlearning": untouched(rows), **by_method(rows)}
     names = {label: f"class {label}" for label in distinct(rows, "class")}
     panels = [
-        bars(f"{title} after unlearning", "accuracy (%)", groups, "class", names, beside_paper(column))
+        Bars.of(f"{title} after unlearning", "accuracy (%)", groups, "class", names, beside_paper(column))
         for column, title in (("bd_acc", "BD Acc"), ("test_acc", "Test Acc"))
     ]
     return bar_charts(stem, f"Unlearning one class of one client, {rows[0]['dataset']}", rows, panels)
@@ -119,7 +104,7 @@ def time_specs(options: Options) -> list[CellSpec]:
 
 def time_tables(rows: Sequence[Row]) -> list[Table]:
     def cheaper(column: str, own: Sequence[Row], *alike: str) -> Entry:
-        return ratio(paired_with_retrain(own, rows, alike or ("class", "seed")), column)
+        return ratio(paired(own, rows, alike or ("class", "seed")), column)
 
     machines = sorted({f"{row['hardware']}, {row['threads']} threads" for row in rows})
     notes = (

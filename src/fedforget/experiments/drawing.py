@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,15 @@ class Bars:
     series: Mapping[str, Sequence[Entry]]
     up: str
     logarithmic: bool = False
+
+    @classmethod
+    def of(
+        cls, title: str, up: str, groups: Mapping[str, Sequence[Any]], column: str, values: Mapping[Any, str],
+        figure: Callable[[Sequence[Any]], Entry],
+    ) -> Bars:  # fmt: skip
+        """A bar for each group of rows at each value of `column`; `values` are named on the horizontal axis."""
+        series = {name: [figure([r for r in own if r[column] == v]) for v in values] for name, own in groups.items()}
+        return cls(title, list(values.values()), series, up)
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,13 @@ from typing import Any
 from fedforget.audit.durability import ROUNDS, beside_unseen
 from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
+from fedforget.experiments.columns import Figure, Line, notes_of, table
 from fedforget.experiments.drawing import Points, scatter_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.pages import provenance_of
+from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    Figure,
-    Line,
-    by_method,
-    by_setting,
-    method_name,
-    notes_of,
-    paired_with_retrain,
-    table,
-)
+from fedforget.experiments.summaries import by_method, by_setting, method_name
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.rounds import further_rounds
 from fedforget.methods import RUNGS
@@ -120,7 +112,7 @@ def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:
 def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, list[float]]:
     """For each method: its figure minus Retrain's after the same rounds, scenario by scenario."""
     found: dict[str, list[float]] = {}
-    for row, retrain in paired_with_retrain(rows, rows):
+    for row, retrain in paired(rows, rows):
         mine, theirs = (r["later"].get(done, {}).get(figure) for r in (row, retrain))
         if mine is not None and theirs is not None:
             found.setdefault(method_name(row), []).append(mine - theirs)
@@ -130,7 +122,7 @@ def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, lis
 def cost_shares(rows: Sequence[Row]) -> dict[str, list[float]]:
     """For each method: its gradient evaluations as a share of Retrain's in the same scenario."""
     found: dict[str, list[float]] = {}
-    for row, retrain in paired_with_retrain(rows, rows):
+    for row, retrain in paired(rows, rows):
         if row["gradient_evaluations"] is not None:
             share = row["gradient_evaluations"] / retrain["gradient_evaluations"]
             found.setdefault(method_name(row), []).append(share)

@@ -61,12 +61,12 @@ class CellSpec:
 
 
 def request_specs(
-    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),), *, poisoned: bool = True
+    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),)
 ) -> list[CellSpec]:
     """One class of one client at a time, for every method and every (setting, overrides). In order of value: one trial
     of everything first, then more trials."""
     return [
-        CellSpec(ScenarioSpec((label,), options.seed + trial, poisoned), trial, label, method, preset, value, overrides)
+        CellSpec(ScenarioSpec((label,), options.seed + trial), trial, label, method, preset, value, overrides)
         for trial in options.chosen_trials()
         for label in options.chosen_classes()
         for method, preset in options.methods or ()

@@ -15,25 +15,13 @@ from typing import Any
 
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.errors import FedForgetError, InputError
-from fedforget.experiments.drawing import bar_charts
+from fedforget.experiments.columns import Columns, Line, counted, mean, notes_of, table
+from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import RETRAIN, difference, paired
 from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    Columns,
-    Line,
-    bars,
-    by_method,
-    by_setting,
-    counted,
-    difference,
-    mean,
-    notes_of,
-    paired_with_retrain,
-    table,
-    values,
-)
+from fedforget.experiments.summaries import by_method, by_setting, values
 from fedforget.experiments.tables import Entry, Table
 from fedforget.requests import Feature, describe_feature
 
@@ -116,7 +104,7 @@ def gaps(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
 def _beside(setting: str, rows: Sequence[Row]) -> Table:
     body: list[Line] = []
     for name, own in by_method(rows).items():
-        pairs = paired_with_retrain(own, rows)
+        pairs = paired(own, rows)
         if own[0]["method"] != RETRAIN and pairs:
             accuracies = [difference(pairs, column) for column in ("test_acc", "test_acc_without")]
             body.append([name, *(Entry.of([gap], digits=1) for gap in gaps(pairs)), *accuracies])
@@ -132,7 +120,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     sentences = []
     for setting, own in by_setting(rows).items():
         for name, mine in by_method(own).items():
-            pairs = paired_with_retrain(mine, own)
+            pairs = paired(mine, own)
             if not pairs or mine[0]["method"] in (RETRAIN, AGAIN[0], UNTOUCHED[0]):
                 continue
             of_retrain, of_before, _ = gaps(pairs)
@@ -155,7 +143,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """A group of bars for what is withdrawn and by whom, a bar for each model."""
     settings = {setting: setting for setting in by_setting(rows)}
     title = "Sensitivity to the withdrawn feature, on unseen data"
-    panel = bars(title, "sensitivity", by_method(rows), "setting", settings, mean("sensitivity"))
+    panel = Bars.of(title, "sensitivity", by_method(rows), "setting", settings, mean("sensitivity"))
     return bar_charts(stem, f"Is a feature forgotten? {rows[0]['dataset']}", rows, [panel])
 
 

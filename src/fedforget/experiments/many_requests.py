@@ -13,20 +13,13 @@ from typing import Any
 
 from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.columns import Line, mean, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    Line,
-    by_method,
-    by_setting,
-    mean,
-    notes_of,
-    paired_with_retrain,
-    table,
-)
+from fedforget.experiments.summaries import by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
@@ -113,7 +106,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     }  # fmt: skip
     beside: list[Line] = []
     for way, own in ways.items():
-        pairs = paired_with_retrain(own, rows, alike=("class", "seed"))
+        pairs = paired(own, rows, alike=("class", "seed"))
         if own[0]["method"] != RETRAIN and pairs:
             apart = [
                 Entry.of(mine[name] - theirs[name] for mine, theirs in pairs) for name in ("test_acc", "test_acc_later")

@@ -24,13 +24,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.experiments.columns import at, beside_paper, crossed, entry, table
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import LABELS, OVERLAP_NON_TARGET, STATED
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import at, beside_paper, crossed, distinct, entry, grouped, table, where
+from fedforget.experiments.summaries import distinct, grouped, where
 from fedforget.experiments.tables import Table
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import evaluate

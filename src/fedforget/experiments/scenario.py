@@ -269,19 +269,14 @@ class Scenario:
             served=served, history=self.history, **own,
         )  # fmt: skip
 
-    def measure(
-        self,
-        state: Mapping[str, Tensor],
-        requests: Sequence[ErasureRequest] | None = None,
-        served: Sequence[ErasureRequest] = (),
-    ) -> dict[str, Any]:
+    def measure(self, state: Mapping[str, Tensor], requests: Sequence[ErasureRequest] | None = None) -> dict[str, Any]:
         """A model's figures on the target, on the retained and on the test data, in percent. A model whose predictions
         are no numbers is refused: argmax would still give it an accuracy."""
         asked = self.requests if requests is None else requests
         backdoor = self.backdoors[0] if len(self.backdoors) == 1 else None
         figures = measure(
             self.federation, state, asked, self.dataset.test,
-            served=served, backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
+            backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
         )  # fmt: skip
         if figures.target_loss is not None and not math.isfinite(figures.target_loss):
             raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")

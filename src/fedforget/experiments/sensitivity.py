@@ -20,20 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import InputError
+from fedforget.experiments.columns import beside_paper, counted, entry, notes_of, table
 from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import STATED
-from fedforget.experiments.summaries import (
-    beside_paper,
-    by_method,
-    by_setting,
-    counted,
-    distinct,
-    entry,
-    notes_of,
-    table,
-)
+from fedforget.experiments.summaries import by_method, by_setting, distinct
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings

@@ -13,23 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import FedForgetError
-from fedforget.experiments.drawing import bar_charts
+from fedforget.experiments.columns import Figure, at, beside_paper, counted, notes_of, table
+from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import against_retrain
 from fedforget.experiments.paper_numbers import completeness
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import (
-    Figure,
-    against_retrain,
-    at,
-    bars,
-    beside_paper,
-    by_method,
-    counted,
-    notes_of,
-    table,
-    untouched,
-)
+from fedforget.experiments.summaries import by_method, untouched
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
@@ -146,7 +137,7 @@ def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Tabl
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """Both columns of the table as bars; a black line is the paper's mean."""
     panels = [
-        bars(name, f"{name} (%)", by_method(rows), "class", _steps(rows), beside_paper(column))
+        Bars.of(name, f"{name} (%)", by_method(rows), "class", _steps(rows), beside_paper(column))
         for column, name in FIGURES.items()
     ]
     return bar_charts(stem, f"Classes unlearned one after another, {rows[0]['dataset']}", rows, panels)

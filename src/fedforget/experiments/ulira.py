@@ -30,12 +30,13 @@ from fedforget.audit.oracles import oracle_schedule
 from fedforget.audit.scores import margin
 from fedforget.data.samples import Samples
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.columns import Line, counted, entry, notes_of
 from fedforget.experiments.configurations import ASKING_CLIENT, CONFIGURATIONS, find_configuration
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import Line, by_method, counted, entry, grouped, notes_of, where
+from fedforget.experiments.summaries import by_method, grouped, where
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.evaluation import predict
 from fedforget.federation.local import LocalFederation
