@@ -172,7 +172,7 @@ def reproduce(
         options = replace(options, methods=options.methods or parse_methods(experiment.methods))
     elif options.methods:
         raise InputError(f"Experiment '{experiment.name}' compares no methods; leave --methods out.")
-    specs = experiment.specs(options)
+    specs = {experiment.key(spec, options): spec for spec in experiment.specs(options)}
     path = experiment.cell_file(options)
     others = [folder / path.name for folder in merge]
     for other in others:
@@ -180,14 +180,14 @@ def reproduce(
             raise InputError(f"{other} does not exist, so there is nothing to merge from {other.parent}.")
     with alone(path) as file:
         file.merge(others)
-        for spec in specs:
-            if experiment.key(spec, options) in file:
-                check_settings(spec, options, file.cells[experiment.key(spec, options)], path)
-        left = [spec for spec in specs if experiment.key(spec, options) not in file]
+        for key, spec in specs.items():
+            if key in file:
+                check_settings(spec, options, file.cells[key], path)
+        left = [spec for key, spec in specs.items() if key not in file]
         if left:
             _compute(experiment, options, left, len(specs), file, progress)
         progress(Step("done", len(specs), len(specs), 0.0))
-        return [as_row(experiment, file.cells[experiment.key(spec, options)]) for spec in specs]
+        return [as_row(experiment, file.cells[key]) for key in specs]
 
 
 def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:
