@@ -20,7 +20,6 @@ from fedforget.experiments.benchmarks.measuring import Run, Work, in_turns, rati
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Bench, ScenarioSpec
-from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import train
 from fedforget.federation.tasks import Train
 from fedforget.methods import Forgetting
@@ -44,13 +43,9 @@ def request(run: Run) -> dict[str, Any]:
     federation, schedule = scenario.federation, scenario.schedule
     run.say("training the model that forgets")
     state = train(federation, scenario.initial, schedule)
-    target, own = (
-        federation.check(scenario.requests)[ASKING_CLIENT].target,
-        len(federation.client(ASKING_CLIENT).samples),
-    )
-    epoch = Train(
-        seed=0, threads=run.threads, round=0, share=target / own, batch_size=schedule.batch_size, purpose="bench"
-    )
+    target = federation.check(scenario.requests)[ASKING_CLIENT].target
+    share = target / len(federation.client(ASKING_CLIENT).samples)
+    epoch = Train(seed=0, threads=run.threads, round=0, share=share, batch_size=schedule.batch_size, purpose="bench")
 
     def forgetting(method: str, preset: str) -> Callable[[], Forgetting]:
         return lambda: scenario.forget(method, preset, state=state)
@@ -65,10 +60,10 @@ def request(run: Run) -> dict[str, Any]:
 
     def seen(name: str, result: Any) -> None:
         run.say(f"{name} done")
-        if isinstance(result, Meter | Forgetting):
+        if isinstance(result, Forgetting):
             evaluations[name] = result.cost.gradient_evaluations
-        if name == "request":
-            stages.append(result.cost.seconds)
+            if name == "request":
+                stages.append(result.cost.seconds)
 
     seconds = in_turns(works, run.repeats, run.device, seen)
     return {
