@@ -22,23 +22,20 @@ OURS = ("overwrite", "rebuild")
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a figure: a group of values for each name on the horizontal axis."""
+    """One part of a figure: a box of the rows' figures for each value of a column."""
 
     title: str
-    names: Sequence[str]
-    groups: Sequence[Sequence[float]]
+    rows: Sequence[Mapping[str, Any]]
+    column: str
+    values: Sequence[Any]
+    figure: str
     across: str
     percent: bool = False
     """Whether the vertical axis goes from 0 to 100, so that panels can be compared."""
 
-    @classmethod
-    def of(
-        cls, title: str, rows: Sequence[Mapping[str, Any]], column: str, values: Sequence[Any], figure: str,
-        across: str, percent: bool = False,
-    ) -> Panel:  # fmt: skip
-        """A group of the rows' figures at each value of `column`."""
-        groups = [[r[figure] for r in rows if r[column] == v and r[figure] is not None] for v in values]
-        return cls(title, [f"{v:g}" for v in values], groups, across, percent)
+    def groups(self) -> list[list[float]]:
+        at = [[row[self.figure] for row in self.rows if row[self.column] == value] for value in self.values]
+        return [[figure for figure in group if figure is not None] for group in at]
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def box_plots(
     figure = new_figure(title, rows, 2.9 * columns, 0.6 + 2.3 * lines)
     for place, panel in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, place)
-        filled = [(x, list(group)) for x, group in enumerate(panel.groups) if len(group)]
+        filled = [(x, group) for x, group in enumerate(panel.groups()) if group]
         if filled:
             positions, groups = [x for x, _ in filled], [group for _, group in filled]
             look = {"color": BLUE}
@@ -121,8 +118,8 @@ def box_plots(
             axes.plot(positions, [sum(g) / len(g) for g in groups], color=RED, marker=".", linewidth=1)
         else:
             axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)
-        axes.set_xticks(range(len(panel.names)), panel.names, fontsize=7)
-        axes.set_xlim(-0.6, len(panel.names) - 0.4)
+        axes.set_xticks(range(len(panel.values)), [f"{value:g}" for value in panel.values], fontsize=7)
+        axes.set_xlim(-0.6, len(panel.values) - 0.4)
         if panel.percent:
             axes.set_ylim(-3, 103)
         axes.tick_params(axis="y", labelsize=7)

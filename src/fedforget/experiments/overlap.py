@@ -173,7 +173,7 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     written = []
     for place, own in _settings(rows).items():
         panels = [
-            Panel.of(TITLES[kind], each, "class", distinct(own, "class"), "target_class_test_acc", "target class",
+            Panel(TITLES[kind], each, "class", distinct(own, "class"), "target_class_test_acc", "target class",
                      percent=True)
             for kind, each in _labels(own).items()
         ]  # fmt: skip

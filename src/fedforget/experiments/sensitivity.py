@@ -109,7 +109,7 @@ def remarks(knob: Knob, rows: Sequence[Row]) -> list[str]:
 def figures(knob: Knob, rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's layout: target data on the left, the rest on the right; a line of panels for each preset."""
     panels = [
-        Panel.of(f"{name}: {what}", own, "setting", distinct(own, "setting"), column, knob.word, column == "bd_acc")
+        Panel(f"{name}: {what}", own, "setting", distinct(own, "setting"), column, knob.word, column == "bd_acc")
         for name, own in by_method(rows).items()
         for column, what in PANELS.items()
     ]
