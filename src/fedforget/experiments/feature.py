@@ -20,7 +20,7 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.pairs import RETRAIN, difference, paired
-from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, by_setting, values
 from fedforget.experiments.tables import Entry, Table
 from fedforget.requests import Feature, describe_feature
@@ -38,11 +38,17 @@ def specs(options: Options) -> list[CellSpec]:
     if options.dataset not in FEATURES:
         raise InputError(f"No feature of '{options.dataset}' is chosen here; use one of {', '.join(FEATURES)}.")
     return [
-        CellSpec(ScenarioSpec((), options.seed + trial, False, target), trial, None, method, preset, said)
+        CellSpec(
+            ScenarioSpec((), options.seed + trial, False, feature=feature, askers=askers),
+            trial,
+            None,
+            method,
+            preset,
+            f"{describe_feature(feature)}, {who}",
+        )
         for trial in options.chosen_trials()
         for feature in FEATURES[options.dataset]
         for askers, who in ((1, "one client"), (options.settings.clients, "all clients"))
-        for target, said in [(feature_target(feature, askers), f"{describe_feature(feature)}, {who}")]
         for method, preset in (UNTOUCHED, *(options.methods or ()), AGAIN)
     ]
 

@@ -42,7 +42,7 @@ from fedforget.seeds import derive_generator
 @dataclass(frozen=True)
 class ScenarioSpec:
     """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "half",
-    "client", "mixed", see `mixed_requests`, or a `feature_target`), under which seed, and whether it is poisoned."""
+    "client", or "mixed", see `mixed_requests`), under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
@@ -55,31 +55,24 @@ class ScenarioSpec:
     trainings."""
     client: int | None = None
     """Who asks, where it is not the one that the configuration picks."""
+    feature: Feature | None = None
+    """What the first `askers` clients withdraw, where it is a feature."""
+    askers: int = 1
 
     @property
     def name(self) -> str:
         what = self.target or f"class{'-'.join(map(str, self.labels))}"
+        if self.feature is not None:
+            what = f"feature{'-'.join(map(str, self.feature))}x{self.askers}"
         who = "" if self.client is None else f"-of{self.client}"
         return f"{'' if self.poisoned else 'clean-'}{what}{who}/seed{self.seed}"
 
     def requests(self, client: int, client_ids: Tensor, seed: int) -> tuple[ErasureRequest, ...]:
-        """What the client that holds these samples asks for: one request after another; a feature is what the first so
-        many clients ask for."""
-        if self.target is not None and self.target.startswith("feature"):
-            numbers, _, askers = self.target.removeprefix("feature").partition("x")
-            feature = [int(number) for number in numbers.split("-")]
-            return tuple(ErasureRequest.of_feature(client, feature) for client in range(int(askers)))
+        """What the client that holds these samples asks for: one request after another."""
+        if self.feature is not None:
+            return tuple(ErasureRequest.of_feature(client, self.feature) for client in range(self.askers))
         names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
         return tuple(request_for(name, client, client_ids, seed) for name in names)
-
-
-def feature_target(feature: Feature, askers: int) -> str:
-    """The target of a scenario in which the first `askers` clients withdraw the feature.
-
-    >>> feature_target((11, 11, 6, 6), 4)
-    'feature11-11-6-6x4'
-    """
-    return f"feature{'-'.join(map(str, feature))}x{askers}"
 
 
 def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> ErasureRequest:
