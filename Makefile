@@ -69,11 +69,11 @@ test-slow: $(VENV)/.dev $(VENV)/.postgres
 
 bench: $(VENV)/.dev
 	$(BIN)/fedforget bench --out benchmarks/performance-cpu.json
-	$(BIN)/python -m fedforget.experiments.benchmarks render benchmarks/performance-*.json
+	$(BIN)/python -m fedforget.experiments performance benchmarks/performance-*.json
 
 results: $(VENV)/.dev
 	$(BIN)/python -m fedforget.experiments render docs/results
-	$(BIN)/python -m fedforget.experiments.benchmarks render benchmarks/performance-*.json
+	$(BIN)/python -m fedforget.experiments performance benchmarks/performance-*.json
 
 clean:
 	rm -rf $(VENV) build dist demo

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from in_process_command import Command, in_process_command
 from fedforget import cli
 from fedforget.experiments import __main__ as bare
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
 SMALL = ("--quick", "--threads", "1", "--classes", "0", "--methods", "retrain,fedaf-c")
 
 
@@ -97,8 +95,6 @@ def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, mo
     for path in pages:
         path.unlink()
     (folder / "completeness-digits-quick.notes.md").write_text("We agree.\n")
-    shutil.copy(RESULTS / "core-mnist.jsonl", folder)
-    shutil.copy(RESULTS.parents[1] / "README.md", tmp_path)
     monkeypatch.setattr(sys, "argv", ["experiments", "render", str(folder)])
     bare.main()
     assert {path: path.read_bytes() for path in pages if path.suffix != ".md"} == {
@@ -108,7 +104,6 @@ def test_render_writes_the_same_pages_again(command: Command, tmp_path: Path, mo
     assert "\n\nWe agree.\n\n" in page
     assert page.replace("We agree.\n\n", "").encode() == pages[folder / "completeness-digits-quick.md"]
     assert (folder / "time-digits-quick.md").exists()
-    assert (folder / "core.md").exists()
 
 
 def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

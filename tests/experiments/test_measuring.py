@@ -1,13 +1,9 @@
-"""What the benchmark computes from times, and that its two ways to the sketch give the same sketch."""
+"""What the benchmark computes from times."""
 
 from __future__ import annotations
 
-import pytest
-import torch
-
-from fedforget.experiments.benchmarks.lines import lines
 from fedforget.experiments.benchmarks.measuring import Work, in_turns
-from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld
+from fedforget.experiments.benchmarks.page import lines
 
 
 def test_works_are_run_in_turns():
@@ -21,18 +17,6 @@ def test_works_are_run_in_turns():
     assert seen == ["a", "b", *["a", "b", "b"] * 2]
     assert {name: len(values) for name, values in times.items()} == {"a": 2, "b": 2}
     assert returned == ["a", "b", "b"] * 2
-
-
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "network", ["cnn", *(pytest.param(name, marks=pytest.mark.real) for name in ("resnet10", "resnet10-gn"))]
-)
-def test_every_way_comes_to_the_same_sketch(way: str, network: str):
-    world = RowWorld(network, (3, 16, 16), samples=12, rows=3, batch=4)
-    samples, model, inputs = world.made()
-    torch.testing.assert_close(
-        WAYS[way](samples, model, inputs, world), WAYS["sketch"](samples, model, inputs, world), rtol=2e-3, atol=2e-3
-    )
 
 
 def test_a_line_is_met_or_not_and_never_met_without_a_figure():

@@ -12,7 +12,6 @@ from fedforget.errors import DivergedError
 from fedforget.experiments import EXPERIMENTS, scenario
 from fedforget.experiments.engine import reproduce
 from fedforget.experiments.options import Options, parse_methods
-from fedforget.experiments.sequential import paper_values
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Measure, Train
 from fedforget.methods import METHODS, Method
@@ -139,6 +138,14 @@ def test_after_a_step_without_a_model_there_is_none(options: Options, monkeypatc
 
 def test_the_printed_numbers():
     row = {"dataset": "mnist", "class": "0,1", "method": "fedaf"}
-    assert paper_values(row) == {"bd_acc_before": 81.35, "test_acc_before": 98.30, "bd_acc": 0.78, "test_acc": 92.25}
-    assert paper_values(row | {"method": "pgd"}) == {"bd_acc_before": 81.35, "test_acc_before": 98.30}
-    assert paper_values(row | {"class": "1,0"}) is None
+    assert EXPERIMENTS["sequential"].paper(row) == {
+        "bd_acc_before": 81.35,
+        "test_acc_before": 98.30,
+        "bd_acc": 0.78,
+        "test_acc": 92.25,
+    }
+    assert EXPERIMENTS["sequential"].paper(row | {"method": "pgd"}) == {
+        "bd_acc_before": 81.35,
+        "test_acc_before": 98.30,
+    }
+    assert EXPERIMENTS["sequential"].paper(row | {"class": "1,0"}) is None

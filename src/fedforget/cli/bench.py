@@ -15,11 +15,10 @@ from rich.markup import escape
 
 from fedforget.cli.reproduce import show_tables
 from fedforget.cli.terminal import DeviceOption, JsonOption, terminal_bars
-from fedforget.experiments.benchmarks.lines import summary
 from fedforget.experiments.benchmarks.measuring import Run
-from fedforget.experiments.benchmarks.parts import PARTS
-from fedforget.experiments.benchmarks.results import Progress as Report
-from fedforget.experiments.benchmarks.results import run_parts
+from fedforget.experiments.benchmarks.page import summary
+from fedforget.experiments.benchmarks.parts import PARTS, run_parts
+from fedforget.experiments.benchmarks.parts import Progress as Report
 
 
 def bench(
@@ -27,12 +26,12 @@ def bench(
     device: DeviceOption = "cpu",
     repeats: Annotated[int, typer.Option(help="How often each thing is timed; the median counts.")] = 3,
     threads: Annotated[int, typer.Option(help="CPU threads.")] = os.cpu_count() or 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes on noise, to see that it works.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes, to see that it works.")] = False,
     out: Annotated[Path | None, typer.Option(help="A JSON file that takes the results in, part by part.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure speed as ratios: a request against other methods and one epoch, the sketch against per-sample gradients,
-    and how a request grows with clients, parameters, rows and target."""
+    """Measure speed as ratios: a request against other methods and one epoch over the target, and how a
+    request grows with clients, parameters, rows and target."""
     run = Run(device, quick, repeats, threads)
     with _progress(as_json) as progress:
         results = run_parts(part or [], run, out, progress)

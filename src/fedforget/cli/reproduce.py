@@ -22,7 +22,7 @@ from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
 from fedforget.experiments.engine import reproduce as run_experiment
-from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
+from fedforget.experiments.options import Options
 from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.experiments.tables import Table
 
@@ -53,10 +53,9 @@ def reproduce(
 
     What is done is kept in --out, cell by cell: stop it any time, and the same command goes on."""
     experiment = find_experiment(name)
-    options = Options(
-        dataset=dataset, classes=parse_classes(classes), methods=None if methods is None else parse_methods(methods),
-        trials=trials, device=device, seed=seed, out=out, quick=quick, threads=threads, configuration=configuration,
-        targets=None if targets is None else parse_targets(targets),
+    options = Options.parse(
+        classes=classes, methods=methods, targets=targets, dataset=dataset, trials=trials, device=device, seed=seed,
+        out=out, quick=quick, threads=threads, configuration=configuration,
     )  # fmt: skip
     with _progress(as_json) as progress:
         rows = run_experiment(experiment, options, merge=merge or (), progress=progress)

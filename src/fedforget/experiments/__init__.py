@@ -7,17 +7,14 @@ from __future__ import annotations
 from fedforget.errors import InputError
 from fedforget.experiments.ablation import ABLATION
 from fedforget.experiments.audited import AUDIT
-from fedforget.experiments.backdoor import BACKDOOR
 from fedforget.experiments.calibration import CALIBRATION
-from fedforget.experiments.completeness import COMPLETENESS
-from fedforget.experiments.core import CORE
+from fedforget.experiments.completeness import COMPLETENESS, TIME
 from fedforget.experiments.durability import DURABILITY
 from fedforget.experiments.engine import Experiment
 from fedforget.experiments.feature import FEATURE
 from fedforget.experiments.ladder import EXPERIMENT as LADDER
 from fedforget.experiments.many_requests import REQUESTS
 from fedforget.experiments.overlap import OVERLAP
-from fedforget.experiments.running_time import TIME
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
 from fedforget.experiments.sequential import SEQUENTIAL
 from fedforget.experiments.ulira import ULIRA
@@ -25,8 +22,8 @@ from fedforget.experiments.ulira import ULIRA
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, BACKDOOR, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CORE, CALIBRATION, LADDER,
+        COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, ABLATION, AUDIT, ULIRA,
+        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER,
     )
 }  # fmt: skip
 

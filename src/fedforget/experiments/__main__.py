@@ -1,6 +1,6 @@
-"""`python -m fedforget.experiments`: the experiments without the command line's libraries.
+"""`python -m fedforget.experiments`: experiments and benchmarks without the command line's libraries.
 
-Needs torch, numpy, pyarrow and Pillow alone, so that it runs on a bare machine."""
+Needs torch, numpy, pyarrow and Pillow alone, so that it runs on a bare machine (plots need matplotlib)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from pathlib import Path
 
 from fedforget.errors import FedForgetError
 from fedforget.experiments import EXPERIMENTS, find_experiment
-from fedforget.experiments.core import update_readme
+from fedforget.experiments.benchmarks.measuring import Run
+from fedforget.experiments.benchmarks.page import render, summary
+from fedforget.experiments.benchmarks.parts import PARTS, run_parts
 from fedforget.experiments.engine import Step, reproduce
-from fedforget.experiments.options import Options, parse_classes, parse_methods, parse_targets
+from fedforget.experiments.options import Options
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
 
 
 def main() -> None:
-    arguments = command_parser().parse_args()
+    given = command_parser().parse_args()
     try:
-        (_render if arguments.command == "render" else _reproduce)(arguments)
+        given.run(given)
     except FedForgetError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -34,45 +36,58 @@ def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fedforget.experiments")
     commands = parser.add_subparsers(dest="command", required=True)
 
-    reproduce = commands.add_parser("reproduce", help="a table or figure of the paper, beside its numbers")
-    reproduce.add_argument("name", help=f"one of {', '.join(EXPERIMENTS)}")
-    reproduce.add_argument("--dataset", default="digits")
-    reproduce.add_argument("--classes", default="all", help="such as 0-9 or 0,3,7")
-    reproduce.add_argument("--targets", help="for audit: class,samples,client, each poisoned or with clean- before it")
-    reproduce.add_argument("--methods", help="such as all or retrain,fedaf:paper")
-    reproduce.add_argument("--trials", type=int)
-    reproduce.add_argument("--device", default="cpu")
-    reproduce.add_argument("--seed", type=int, default=0)
-    reproduce.add_argument("--out", type=Path, default=Path("results"))
-    reproduce.add_argument(
+    cells = commands.add_parser("reproduce", help="a table or figure of the paper, beside its numbers")
+    cells.add_argument("name", help=f"one of {', '.join(EXPERIMENTS)}")
+    cells.add_argument("--dataset", default="digits")
+    cells.add_argument("--classes", default="all", help="such as 0-9 or 0,3,7")
+    cells.add_argument("--targets", help="for audit: class,samples,client, each poisoned or with clean- before it")
+    cells.add_argument("--methods", help="such as all or retrain,fedaf:paper")
+    cells.add_argument("--trials", type=int)
+    cells.add_argument("--seed", type=int, default=0)
+    cells.add_argument("--out", type=Path, default=Path("results"))
+    cells.add_argument(
         "--merge", type=Path, nargs="*", action="extend", default=[], help="folders whose cells are taken in first"
     )
-    reproduce.add_argument("--configuration", default="default", help="default or paper")
-    reproduce.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    reproduce.add_argument("--quick", action="store_true", help="fewer classes, trials and samples")
-    reproduce.add_argument("--json", action="store_true")
+    cells.add_argument("--configuration", default="default", help="default or paper")
+    cells.set_defaults(run=_reproduce)
 
-    render = commands.add_parser("render", help="write all pages from the cells in a folder")
-    render.add_argument("folder", type=Path)
+    bench = commands.add_parser("bench", help="speed, as ratios in one run")
+    bench.add_argument("--part", action="append", default=[], help=f"one of {', '.join(PARTS)}; may be repeated")
+    bench.add_argument("--repeats", type=int, default=3)
+    bench.add_argument("--out", type=Path, help="a JSON file that takes the results in, part by part")
+    bench.set_defaults(run=_bench)
+
+    for command in (cells, bench):
+        command.add_argument("--device", default="cpu")
+        command.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+        command.add_argument("--quick", action="store_true", help="less of everything, to see that it works")
+        command.add_argument("--json", action="store_true")
+
+    pages = commands.add_parser("render", help="write all pages from the cells in a folder")
+    pages.add_argument("folder", type=Path)
+    pages.set_defaults(run=_render)
+
+    page = commands.add_parser("performance", help="write the page of benchmarks from their results")
+    page.add_argument("results", type=Path, nargs="+", help="the JSON files, one for each device")
+    page.add_argument("--page", type=Path, default=Path("docs/performance.md"))
+    page.set_defaults(run=lambda given: render(given.results, given.page))
     return parser
 
 
-def options_of(arguments: argparse.Namespace) -> Options:
+def options_of(given: argparse.Namespace) -> Options:
     """What the words of a `reproduce` choose."""
-    return Options(
-        dataset=arguments.dataset, classes=parse_classes(arguments.classes),
-        methods=None if arguments.methods is None else parse_methods(arguments.methods), trials=arguments.trials,
-        device=arguments.device, seed=arguments.seed, out=arguments.out, quick=arguments.quick,
-        threads=arguments.threads, configuration=arguments.configuration,
-        targets=None if arguments.targets is None else parse_targets(arguments.targets),
+    return Options.parse(
+        classes=given.classes, methods=given.methods, targets=given.targets, dataset=given.dataset,
+        trials=given.trials, device=given.device, seed=given.seed, out=given.out, quick=given.quick,
+        threads=given.threads, configuration=given.configuration,
     )  # fmt: skip
 
 
-def _reproduce(arguments: argparse.Namespace) -> None:
-    experiment, options = find_experiment(arguments.name), options_of(arguments)
-    rows = reproduce(experiment, options, merge=arguments.merge, progress=_say)
+def _reproduce(given: argparse.Namespace) -> None:
+    experiment, options = find_experiment(given.name), options_of(given)
+    rows = reproduce(experiment, options, merge=given.merge, progress=_say)
     pages = write_pages(experiment, experiment.cell_file(options))
-    if arguments.json:
+    if given.json:
         print(json.dumps({"rows": rows}))
         return
     for table in labelled_tables(experiment, rows):
@@ -98,11 +113,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {int(seconds) % 60} s" if minutes else f"{seconds:.0f} s"
 
 
-def _render(arguments: argparse.Namespace) -> None:
-    folder = arguments.folder
-    update_readme(folder, folder.parent.parent / "README.md")
-    for path in render_folder(folder, list(EXPERIMENTS.values())):
-        print(path)
+def _bench(given: argparse.Namespace) -> None:
+    run = Run(given.device, given.quick, given.repeats, given.threads)
+    results = run_parts(given.part, run, given.out, lambda done, total, what: _say(Step(what, done, total, None)))
+    print(json.dumps(results) if given.json else "\n\n".join(table.to_text() for table in summary(results)))
+
+
+def _render(given: argparse.Namespace) -> None:
+    print("\n".join(map(str, render_folder(given.folder, list(EXPERIMENTS.values())))))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import InputError
+from fedforget.experiments.columns import beside_paper, counted, entry, mean, table
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import counted, entry, where
+from fedforget.experiments.summaries import where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
@@ -84,7 +85,7 @@ def specs(options: Options) -> list[CellSpec]:
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    overrides = scenario.overrides(spec.method, spec.preset, spec.overrides)
+    overrides = scenario.configuration.overrides_of(spec.method, spec.preset, spec.overrides)
     _, chosen = method_settings(spec.method, spec.preset, **overrides)
     settings = chosen.opened().for_network(weight_count(scenario.federation.model))
     own = {"settings": asdict(settings), "sketch_error": sketch_error(settings, scenario)}
@@ -134,21 +135,24 @@ def _of_factor(factor: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def tables(rows: Sequence[Row]) -> list[Table]:
     base = where(rows, "setting", BASE)
+    columns = {shown: beside_paper(column) for column, shown in COLUMNS.items()} | {
+        "seconds": beside_paper("seconds"), "sketch, s": sketch_seconds,
+        "gradient evaluations": mean("gradient_evaluations", digits=0), "eps": mean("sketch_error", digits=4),
+    }  # fmt: skip
     found = []
     for factor in FACTORS:
         groups = _of_factor(factor, rows)
         if groups:
             shown = any(_is_base(own) for own in groups.values())
-            body = [_line(BASE, base)] if base and not shown else []
-            body += [_line(f"{name} (as it is)" if _is_base(own) else name, own) for name, own in groups.items()]
-            notes = tuple(
+            lines = {BASE: base} if base and not shown else {}
+            lines |= {f"{name} (as it is)" if _is_base(own) else name: own for name, own in groups.items()}
+            notes = [
                 f"{name}, {counted(own)} cells with a model: {own[0]['note']}"
                 for name, own in groups.items()
                 if own[0]["note"]
-            )
-            columns = ("", *COLUMNS.values(), "seconds", "sketch, s", "gradient evaluations", "eps", "cells")
-            found.append(Table(f"{factor}: overwrite with one thing changed (accuracies in %)", columns, body,
-                               notes, wide=factor != "preserver"))  # fmt: skip
+            ]
+            title = f"{factor}: overwrite with one thing changed (accuracies in %)"
+            found.append(table(title, lines, {**columns, "cells": counted}, notes, wide=factor != "preserver"))
     return found
 
 
@@ -156,13 +160,8 @@ def _is_base(rows: Sequence[Row]) -> bool:
     return rows[0]["setting"] == BASE
 
 
-def _line(name: str, own: Sequence[Row]) -> list[str | Entry]:
-    stages = [(row.get("seconds_by_stage") or {}).get("sketch") for row in own]
-    return [
-        name, *(entry(own, column) for column in COLUMNS), entry(own, "seconds"), Entry.of(stages, digits=3),
-        Entry.of((row["gradient_evaluations"] for row in own), digits=0),
-        Entry.of((row.get("sketch_error") for row in own), digits=4), counted(own),
-    ]  # fmt: skip
+def sketch_seconds(rows: Sequence[Row]) -> Entry:
+    return Entry.of(((row.get("seconds_by_stage") or {}).get("sketch") for row in rows), digits=3)
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
@@ -174,10 +173,13 @@ def remarks(rows: Sequence[Row]) -> list[str]:
         if sketch and pca:
             said = []
             for name, own in (("sketch", sketch), ("PCA", pca)):
-                error = Entry.of((row.get("sketch_error") for row in own), digits=4).text()
-                stage = Entry.of(((row.get("seconds_by_stage") or {}).get("sketch") for row in own), digits=3).text()
-                said.append(f"{name} eps {error} in {stage} s, BD Acc {entry(own, 'bd_acc').text()} %, Test Acc "
-                            f"{entry(own, 'test_acc').text()} %")  # fmt: skip
+                error, bd_acc, test_acc = (
+                    entry(own, column, digits).text()
+                    for column, digits in (("sketch_error", 4), ("bd_acc", 2), ("test_acc", 2))
+                )
+                said.append(
+                    f"{name} eps {error} in {sketch_seconds(own).text()} s, BD Acc {bd_acc} %, Test Acc {test_acc} %"
+                )
             sentences.append(f"s = {s}: {'; '.join(said)}.")
     if sentences:
         sentences.insert(0, "The paper: compared with PCA, the sketch has a small error for little computation. Ours:")

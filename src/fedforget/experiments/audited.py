@@ -8,7 +8,7 @@ samples of it, or all it has, with a backdoor or `clean-`."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,19 @@ from typing import Any
 from fedforget.audit.examine import ORACLES, Case, Examination, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models
 from fedforget.errors import FedForgetError
+from fedforget.experiments.columns import Columns, Line, beside_paper, mean, notes_of, table
 from fedforget.experiments.drawing import word_grid
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.pairs import RETRAIN
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, entry, method_name, notes_of
-from fedforget.experiments.tables import DASH, Entry, Table
+from fedforget.experiments.summaries import by_method, by_setting, method_name, where
+from fedforget.experiments.tables import DASH, Table
 from fedforget.params import State
 
 DEFAULT_TARGETS = ("class", "samples", "client")
+VERDICTS = "Verdicts against three oracles"
+ACCURACIES = {"bd_acc": "BD Acc", "true_acc": "target as its true class", "test_acc": "Test Acc"}
 COLOURS = {
     "forgotten": "#b7e0c2",
     "not forgotten": "#f2b8b0",
@@ -73,40 +77,30 @@ def judged(scenario: Scenario, state: State) -> dict[str, Any]:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
+    """The words; then for each target the accuracies and the measures."""
     targets = by_setting(rows)
-    found = [_words(rows, list(targets))]
+    judged = f"{sum(bool(row.get('verdict')) for row in rows)} of {len(rows)} models judged."
+    words = {target: _words(target) for target in targets}
+    found = [table(VERDICTS, by_method(rows), words, (judged, *notes_of(rows)), first="model")]
+    figures = {shown: beside_paper(column) for column, shown in ACCURACIES.items()}
     for target, own in targets.items():
-        found += [_figures(target, own), _measures(target, own)]
+        columns: Columns = {**figures, "what told": _reasons}
+        found.append(table(f"Accuracy (%), target {target}", by_method(own), columns, first="model"))
+        found.append(_measures(target, own))
     return found
 
 
-def _words(rows: Sequence[Row], targets: Sequence[str]) -> Table:
-    body: list[list[str | Entry]] = [
-        [name, *(_tally(by_setting(own).get(target, [])) for target in targets)]
-        for name, own in by_method(rows).items()
-    ]
-    notes = (f"{_share(rows)} judged.", *notes_of(rows))
-    return Table("Verdicts against three oracles", ("model", *targets), body, notes)
+def _words(target: str) -> Callable[[Sequence[Row]], str]:
+    """What was said of a model for this target: `forgotten`, or `forgotten 2, over-forgotten 1` over several trials."""
 
+    def tally(rows: Sequence[Row]) -> str:
+        own = where(rows, "setting", target)
+        words = Counter(row["verdict"]["word"] if row.get("verdict") else "no model" for row in own)
+        if len(own) == 1:
+            return next(iter(words))
+        return ", ".join(f"{word} {count}" for word, count in words.most_common()) or DASH
 
-def _share(rows: Sequence[Row]) -> str:
-    return f"{sum(bool(row.get('verdict')) for row in rows)} of {len(rows)} models"
-
-
-def _tally(rows: Sequence[Row]) -> str:
-    """`forgotten`, or `forgotten 2, over-forgotten 1` over several trials."""
-    words = Counter(row["verdict"]["word"] if row.get("verdict") else "no model" for row in rows)
-    if len(words) == 1 and len(rows) == 1:
-        return next(iter(words))
-    return ", ".join(f"{word} {count}" for word, count in words.most_common()) or DASH
-
-
-def _figures(target: str, rows: Sequence[Row]) -> Table:
-    columns = {"bd_acc": "BD Acc", "true_acc": "target as its true class", "test_acc": "Test Acc"}
-    body: list[list[str | Entry]] = [
-        [name, *(entry(own, column) for column in columns), _reasons(own)] for name, own in by_method(rows).items()
-    ]
-    return Table(f"Accuracy (%), target {target}", ("model", *columns.values(), "what told"), body)
+    return tally
 
 
 def _reasons(rows: Sequence[Row]) -> str:
@@ -126,7 +120,7 @@ def _measures(target: str, rows: Sequence[Row]) -> Table:
     first = [row for row in rows if row["seed"] == min(r["seed"] for r in rows) and row.get("verdict")]
     first = [row for row in first if row["class"] == first[0]["class"]]
     names = [finding["name"] for finding in first[0]["verdict"]["findings"]] if first else []
-    body: list[list[str | Entry]] = []
+    body: list[Line] = []
     for place, name in enumerate(names):
         found = [row["verdict"]["findings"][place] for row in first]
         low, high = found[0]["low"], found[0]["high"]
@@ -148,40 +142,34 @@ def _marked(finding: dict[str, Any]) -> str:
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The verdicts as a field of colours: models down, targets across."""
     models = by_method(rows)
-    columns = {
-        target: [_tally(by_setting(own).get(target, [])) for own in models.values()] for target in by_setting(rows)
-    }
-    return word_grid(
-        stem, f"Verdicts against three oracles, {rows[0]['dataset']}", rows, list(models), columns, COLOURS
-    )
+    columns = {target: list(map(_words(target), models.values())) for target in by_setting(rows)}
+    return word_grid(stem, f"{VERDICTS}, {rows[0]['dataset']}", rows, list(models), columns, COLOURS)
 
 
 def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
     """The verdicts on every method, over all data sets that were audited."""
     parts = ["# Verdicts on every method", INTRODUCTION]
     for name, rows in cells.items():
-        where = f"All measures: [audit-{name}.md](audit-{name}.md)."
-        parts += [f"## {name}", f"{command(AUDIT, rows)} {provenance_of(rows)} {where}"]
+        whole = f"All measures: [audit-{name}.md](audit-{name}.md)."
+        parts += [f"## {name}", f"{command(AUDIT, rows)} {provenance_of(rows)} {whole}"]
         parts += [verdicts(target, own).to_markdown() for target, own in by_setting(rows).items()]
     return parts
 
 
 def verdicts(target: str, rows: Sequence[Row]) -> Table:
     """A line for each model: the verdict, and the measures that accuse it, beside where an oracle would lie."""
-    body: list[list[str | Entry]] = []
+    body: list[Line] = []
     for row in rows:
         verdict = row.get("verdict") or {}
-        figures = [Entry.of([row[column]]) for column in ("bd_acc", "test_acc")]
+        figures = [mean(column)([row]) for column in ("bd_acc", "test_acc")]
         body.append([method_name(row), verdict.get("word", "no model"), *figures, accusations(verdict)])
     columns = ("model", "against three oracles", "BD Acc", "Test Acc", "what told")
     return Table(f"Target: {target}", columns, body)
 
 
-def accusations(verdict: dict[str, object]) -> str:
+def accusations(verdict: Mapping[str, Any]) -> str:
     """`comes back 66.1 (oracles -0.8 to 3.1)`, the clearest first."""
-    findings = verdict.get("findings") or ()
-    assert isinstance(findings, Sequence)
-    told = [f for f in findings if f["says"] in ("remembers", "over-forgotten")]
+    told = [f for f in verdict.get("findings", ()) if f["says"] in ("remembers", "over-forgotten")]
     told.sort(key=lambda f: f["p_remembers"] if f["says"] == "remembers" else f["p_over"])
     shown = [f"{f['name']} {f['value']:.3g} (oracles {f['low']:.3g} to {f['high']:.3g})" for f in told[:WORST]]
     more = [f"{len(told) - WORST} more"] if len(told) > WORST else []
@@ -191,7 +179,6 @@ def accusations(verdict: dict[str, object]) -> str:
 AUDIT = Experiment(
     name="audit",
     title="Every method before the audit",
-    label="",
     specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,

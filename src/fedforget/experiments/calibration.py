@@ -13,7 +13,7 @@ MNIST, 40 rounds)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,13 @@ from torch.nn import functional as F
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import judged, oracles_of
+from fedforget.experiments.columns import Columns, mean, table
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import grouped, method_name, values
-from fedforget.experiments.tables import Entry, Table
+from fedforget.experiments.summaries import grouped, method_name
+from fedforget.experiments.tables import Table
 from fedforget.federation.training import minibatches
 from fedforget.methods import METHODS
 from fedforget.params import State, copy_state, state_of, trainable
@@ -117,16 +118,14 @@ def tuned_last_layer(scenario: Scenario, names: Sequence[str]) -> State:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    return [_verdicts(rows)]
+    def said(word: str) -> Callable[[Sequence[Row]], str]:
+        return lambda own: str(sum(row["verdict"]["word"] == word for row in own if row.get("verdict")) or "")
 
-
-def _verdicts(rows: Sequence[Row]) -> Table:
-    body: list[list[str | Entry]] = []
-    for name, own in _models(rows).items():
-        count = Counter(row["verdict"]["word"] for row in own if row.get("verdict"))
-        figures = [Entry.of(values(own, column), digits=1) for column in ("test_acc", "bd_acc")]
-        body.append([name, *figures, *(str(count[word] or "") for word in WORDS)])
-    return Table(WORLDS[rows[0]["dataset"]], ("model", "Test Acc", "R as trained", *WORDS), body)
+    columns: Columns = {
+        "Test Acc": mean("test_acc", digits=1), "R as trained": mean("bd_acc", digits=1),
+        **{word: said(word) for word in WORDS},
+    }  # fmt: skip
+    return [table(WORLDS[rows[0]["dataset"]], _models(rows), columns, first="model")]
 
 
 def _models(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -136,32 +135,33 @@ def _models(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def _accusers(rows: Sequence[Row]) -> Table:
     """Which measures accuse whom, with oracles."""
-    found = {
-        model: [finding for row in own for finding in (row.get("verdict") or {}).get("findings", ())]
-        for model, own in _models(rows).items()
-    }
-    names = list(dict.fromkeys(finding["name"] for findings in found.values() for finding in findings))
-    body = [[model, *(_told(findings, name) for name in names)] for model, findings in found.items()]
+
+    def findings(own: Sequence[Row]) -> list[dict[str, Any]]:
+        return [finding for row in own for finding in (row.get("verdict") or {}).get("findings", ())]
+
+    def told(name: str) -> Callable[[Sequence[Row]], str]:
+        def count(own: Sequence[Row]) -> str:
+            said = Counter(finding["says"] for finding in findings(own) if finding["name"] == name)
+            return f"{said['remembers'] or '·'} / {said['over-forgotten'] or '·'}"
+
+        return count
+
+    models = _models(rows)
+    names = dict.fromkeys(finding["name"] for own in models.values() for finding in findings(own))
     title = "Seeds in which a measure says `remembers` / `over-forgotten`, both worlds"
-    return Table(title, ("model", *names), body)
-
-
-def _told(findings: Sequence[Mapping[str, Any]], name: str) -> str:
-    said = Counter(f["says"] for f in findings if f["name"] == name)
-    return f"{said['remembers'] or '·'} / {said['over-forgotten'] or '·'}"
+    return table(title, models, {name: told(name) for name in names}, first="model")
 
 
 def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
     parts = ["# Is the audit right?", INTRODUCTION]
     for rows in cells.values():
-        parts += [_verdicts(rows).to_markdown(), f"{command(CALIBRATION, rows)} {provenance_of(rows)}"]
+        parts += [tables(rows)[0].to_markdown(), f"{command(CALIBRATION, rows)} {provenance_of(rows)}"]
     return [*parts, _accusers([row for rows in cells.values() for row in rows]).to_markdown()]
 
 
 CALIBRATION = Experiment(
     name="calibration",
     title="Is the audit right?",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -6,18 +6,15 @@ Whatever the text leaves open has its reason in `reasons`; they are printed on e
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from torch import Tensor, cat, nn
-from torch.nn import functional as F
-
 from fedforget.data.backdoor import Trigger
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
-from fedforget.models import build_model, xavier_initialise
+from fedforget.models import build_model
 from fedforget.params import weight_count
 
 ASKING_CLIENT = 0
@@ -91,34 +88,9 @@ class Configuration:
         )
 
 
-class PooledNet(nn.Module):
-    """A network that is none of the shipped ones: depthwise convolutions, SiLU, two pooled branches joined late."""
-
-    def __init__(self, shape: Sequence[int], classes: int) -> None:
-        super().__init__()
-        self.lift = nn.Conv2d(shape[0], 24, 3, stride=2, padding=1)
-        self.depthwise = nn.Conv2d(24, 24, 5, padding=2, groups=24)
-        self.pointwise = nn.Conv2d(24, 48, 1)
-        self.act = nn.SiLU()
-        side = -(-shape[1] // 2) // 2
-        self.join = nn.Linear(48 * side * side + 48, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.act(self.pointwise(self.depthwise(self.act(self.lift(x)))))
-        fine = F.max_pool2d(x, 2).flatten(1)
-        return self.join(cat([fine, x.mean(dim=(2, 3))], dim=1))
-
-
-def network(name: str, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """A shipped network, or `own`: a user's, which begins like them."""
-    if name == "own":
-        return xavier_initialise(PooledNet(shape, classes), seed)
-    return build_model(name, shape, classes, seed)
-
-
 @cache
 def _weights(model: str, shape: tuple[int, ...], classes: int) -> int:
-    return weight_count(network(model, shape, classes, seed=0))
+    return weight_count(build_model(model, shape, classes, seed=0))
 
 
 _OPEN = {
@@ -196,14 +168,6 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             reasons={"all": "past the paper: 100 clients with skewed data, ten of them in a round; the same number of "
                             "gradient evaluations as in `default`"},
         ),
-        "mlp": replace(_MNIST, name="mlp", model="mlp", reasons={"all": "past the paper: a network without "
-                                                                          "convolutions"}),
-        "vit": replace(
-            _MNIST, name="vit", model="vit", lr=0.05, rounds=12,
-            reasons={"all": "past the paper: a transformer, which learns slowly; after 5 rounds at 0.01 its backdoor "
-                            "has not taken (4 %)"},
-        ),
-        "own": replace(_MNIST, name="own", model="own", reasons={"all": "past the paper: a user's own network"}),
         "memorised": replace(
             _MNIST, name="memorised", rounds=40, batch_size=16, samples=(2000, 10_000), quick_samples=(2000, 2000),
             held_out=4000, reasons=_MEMORISED,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,15 +22,20 @@ OURS = ("overwrite", "rebuild")
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a figure: a group of values for each name on the horizontal axis."""
+    """One part of a figure: a box of the rows' figures for each value of a column."""
 
     title: str
-    names: Sequence[str]
-    groups: Sequence[Sequence[float]]
+    rows: Sequence[Mapping[str, Any]]
+    column: str
+    values: Sequence[Any]
+    figure: str
     across: str
-    up: str = "accuracy (%)"
     percent: bool = False
     """Whether the vertical axis goes from 0 to 100, so that panels can be compared."""
+
+    def groups(self) -> list[list[float]]:
+        at = [[row[self.figure] for row in self.rows if row[self.column] == value] for value in self.values]
+        return [[figure for figure in group if figure is not None] for group in at]
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,15 @@ class Bars:
     series: Mapping[str, Sequence[Entry]]
     up: str
     logarithmic: bool = False
+
+    @classmethod
+    def of(
+        cls, title: str, up: str, groups: Mapping[str, Sequence[Any]], column: str, values: Mapping[Any, str],
+        figure: Callable[[Sequence[Any]], Entry],
+    ) -> Bars:  # fmt: skip
+        """A bar for each group of rows at each value of `column`; `values` are named on the horizontal axis."""
+        series = {name: [figure([r for r in own if r[column] == v]) for v in values] for name, own in groups.items()}
+        return cls(title, list(values.values()), series, up)
 
 
 @dataclass(frozen=True)
@@ -93,7 +107,7 @@ def box_plots(
     figure = new_figure(title, rows, 2.9 * columns, 0.6 + 2.3 * lines)
     for place, panel in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, place)
-        filled = [(x, list(group)) for x, group in enumerate(panel.groups) if len(group)]
+        filled = [(x, group) for x, group in enumerate(panel.groups()) if group]
         if filled:
             positions, groups = [x for x, _ in filled], [group for _, group in filled]
             look = {"color": BLUE}
@@ -104,12 +118,12 @@ def box_plots(
             axes.plot(positions, [sum(g) / len(g) for g in groups], color=RED, marker=".", linewidth=1)
         else:
             axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)
-        axes.set_xticks(range(len(panel.names)), panel.names, fontsize=7)
-        axes.set_xlim(-0.6, len(panel.names) - 0.4)
+        axes.set_xticks(range(len(panel.values)), [f"{value:g}" for value in panel.values], fontsize=7)
+        axes.set_xlim(-0.6, len(panel.values) - 0.4)
         if panel.percent:
             axes.set_ylim(-3, 103)
         axes.tick_params(axis="y", labelsize=7)
-        _name(axes, panel.title, panel.up, panel.across)
+        _name(axes, panel.title, "accuracy (%)", panel.across)
     return save(figure, stem)
 
 
@@ -183,22 +197,4 @@ def word_grid(
     axes.set_xlim(0, len(columns))
     axes.set_ylim(len(names), 0)
     axes.tick_params(length=0)
-    return save(figure, stem)
-
-
-def pairs_of_pictures(
-    stem: Path, title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[tuple[str, Any, Any]]
-) -> list[Path]:
-    """The paper's Figure of images: originals in the first line, triggered ones in the second; a name over each pair.
-
-    A picture is an array [height, width, channels] of bytes."""
-    figure = new_figure(title, rows, max(5.0, 1.0 * len(columns)), 3.2)
-    for place, (name, original, triggered) in enumerate(columns, 1):
-        for line, picture in enumerate((original, triggered)):
-            axes = figure.add_subplot(2, len(columns), place + line * len(columns))
-            grey = picture.shape[2] == 1
-            axes.imshow(picture[:, :, 0] if grey else picture, cmap="gray" if grey else None, vmin=0, vmax=255)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            axes.set_title(f"{'BKD' if line else 'Ori'}: {name}", fontsize=7)
     return save(figure, stem)

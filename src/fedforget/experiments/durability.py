@@ -15,18 +15,13 @@ from typing import Any
 from fedforget.audit.durability import ROUNDS, beside_unseen
 from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
+from fedforget.experiments.columns import Figure, Line, notes_of, table
 from fedforget.experiments.drawing import Points, scatter_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of, target_specs
 from fedforget.experiments.pages import provenance_of
+from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import Scenario
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    by_method,
-    by_setting,
-    method_name,
-    notes_of,
-    paired_with_retrain,
-)
+from fedforget.experiments.summaries import by_method, by_setting, method_name
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.rounds import further_rounds
 from fedforget.methods import RUNGS
@@ -50,6 +45,7 @@ picks one. Each line is a method minus Retrain after the same further ordinary r
 target minus accuracy on unseen samples of the same kind) and the AUC of a membership attack. What else was tried:
 [rebuilding](../decisions/rebuilding.md)."""
 AFTER = ("3", "5")
+DIGITS = {"auc": 3}
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
@@ -103,21 +99,20 @@ def _values(rows: Sequence[Row], done: str, figure: str) -> list[float | None]:
 
 
 def _curves(target: str, figure: str, rows: Sequence[Row]) -> Table:
-    rounds, digits = _rounds(rows), 3 if figure == "auc" else 2
-    body: list[list[str | Entry]] = [
-        [name, *(Entry.of(_values(own, done, figure), digits=digits) for done in rounds)]
-        for name, own in by_method(rows).items()
-    ]
+    def after(done: str) -> Figure:
+        return lambda own: Entry.of(_values(own, done, figure), digits=DIGITS.get(figure, 2))
+
+    columns = {f"after {done}" if done != "0" else "at once": after(done) for done in _rounds(rows)}
     unit = "" if figure == "auc" else ", points" if figure == "memory_gap" else " (%)"
     name = "accuracy on the target" if figure == "bd_acc" and target.startswith("clean-") else FIGURES[figure]
-    columns = ("model", *(f"after {done}" if done != "0" else "at once" for done in rounds))
-    return Table(f"{name}{unit}, target {target}, after further rounds", columns, body, notes_of(rows))
+    title = f"{name}{unit}, target {target}, after further rounds"
+    return table(title, by_method(rows), columns, notes_of(rows), first="model")
 
 
 def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, list[float]]:
     """For each method: its figure minus Retrain's after the same rounds, scenario by scenario."""
     found: dict[str, list[float]] = {}
-    for row, retrain in paired_with_retrain(rows, rows):
+    for row, retrain in paired(rows, rows):
         mine, theirs = (r["later"].get(done, {}).get(figure) for r in (row, retrain))
         if mine is not None and theirs is not None:
             found.setdefault(method_name(row), []).append(mine - theirs)
@@ -127,7 +122,7 @@ def beside_retrain(rows: Sequence[Row], done: str, figure: str) -> dict[str, lis
 def cost_shares(rows: Sequence[Row]) -> dict[str, list[float]]:
     """For each method: its gradient evaluations as a share of Retrain's in the same scenario."""
     found: dict[str, list[float]] = {}
-    for row, retrain in paired_with_retrain(rows, rows):
+    for row, retrain in paired(rows, rows):
         if row["gradient_evaluations"] is not None:
             share = row["gradient_evaluations"] / retrain["gradient_evaluations"]
             found.setdefault(method_name(row), []).append(share)
@@ -137,18 +132,23 @@ def cost_shares(rows: Sequence[Row]) -> dict[str, list[float]]:
 def _prices(target: str, rows: Sequence[Row]) -> Table:
     """Quality and durability against cost: what a point of the plot is."""
     last = _rounds(rows)[-1] if _rounds(rows) else "0"
+    columns = [(figure, last, f"{FIGURES[figure]} minus Retrain's") for figure in shown_for(target)]
+    body: list[Line] = [[name, *line] for name, line in price_lines(rows, columns).items()]
+    heads = ("model", "cost, % of Retrain's", *(head for *_, head in columns))
+    return Table(f"The price list, target {target}, after {last} further rounds", heads, body)
+
+
+def price_lines(rows: Sequence[Row], columns: Sequence[tuple[str, str, str]]) -> dict[str, list[Entry]]:
+    """Each method's cost in percent of Retrain's, and its distance from Retrain for each (figure, rounds, head)."""
     shares = cost_shares(rows)
-    gaps = {figure: beside_retrain(rows, last, figure) for figure in shown_for(target)}
-    body: list[list[str | Entry]] = [
-        [
-            name,
-            Entry.of([100.0 * share for share in shares.get(name, ())], digits=2),
-            *(Entry.of(gaps[figure].get(name, ()), digits=3 if figure == "auc" else 2) for figure in gaps),
+    gaps = [(beside_retrain(rows, done, figure), DIGITS.get(figure, 2)) for figure, done, _ in columns]
+    return {
+        name: [
+            Entry.of([100.0 * share for share in shares.get(name, ())]),
+            *(Entry.of(gap.get(name, ()), digits=digits) for gap, digits in gaps),
         ]
         for name in by_method(rows)
-    ]
-    columns = ("model", "cost, % of Retrain's", *(f"{FIGURES[figure]} minus Retrain's" for figure in gaps))
-    return Table(f"The price list, target {target}, after {last} further rounds", columns, body)
+    }
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
@@ -203,27 +203,22 @@ def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
 
 def prices(target: str, cells: Mapping[str, Sequence[Row]]) -> Table:
     """A line for each data set and method that stands beside a Retrain."""
-    body: list[list[str | Entry]] = []
+    columns = [
+        (figure, done, f"{FIGURES[figure]}, {done} rounds") for figure in shown_for(target) for done in AFTER
+    ]  # fmt: skip
+    body: list[Line] = []
     for name, rows in cells.items():
         own = by_setting(rows).get(target, [])
-        shares = cost_shares(own)
-        gaps = {(figure, done): beside_retrain(own, done, figure) for figure in shown_for(target) for done in AFTER}
-        for method in by_method(own):
-            pairs = gaps[shown_for(target)[0], AFTER[0]].get(method, [])
-            if method == RETRAIN or not pairs:
-                continue
-            line = [Entry.of(found.get(method, ()), digits=3 if figure == "auc" else 2)
-                    for (figure, _), found in gaps.items()]  # fmt: skip
-            cost = Entry.of([100.0 * share for share in shares.get(method, ())], digits=2)
-            body.append([name, method, cost, *line, str(len(pairs))])
-    heads = [f"{FIGURES[figure]}, {done} rounds" for figure in shown_for(target) for done in AFTER]
-    return Table(f"Target {target}: minus Retrain", ("data", "model", "cost, % of Retrain's", *heads, "cells"), body)
+        for method, line in price_lines(own, columns).items():
+            if method != RETRAIN and line[1].count:
+                body.append([name, method, *line, str(line[1].count)])
+    heads = ("data", "model", "cost, % of Retrain's", *(head for *_, head in columns), "cells")
+    return Table(f"Target {target}: minus Retrain", heads, body)
 
 
 DURABILITY = Experiment(
     name="durability",
     title="Does it last?",
-    label="",
     specs=partial(target_specs, targets=DEFAULT_TARGETS),
     run=run,
     tables=tables,

@@ -61,12 +61,12 @@ class CellSpec:
 
 
 def request_specs(
-    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),), *, poisoned: bool = True
+    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),)
 ) -> list[CellSpec]:
     """One class of one client at a time, for every method and every (setting, overrides). In order of value: one trial
     of everything first, then more trials."""
     return [
-        CellSpec(ScenarioSpec((label,), options.seed + trial, poisoned), trial, label, method, preset, value, overrides)
+        CellSpec(ScenarioSpec((label,), options.seed + trial), trial, label, method, preset, value, overrides)
         for trial in options.chosen_trials()
         for label in options.chosen_classes()
         for method, preset in options.methods or ()
@@ -101,7 +101,7 @@ def model_of(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any]]
 def serve_requests(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     """The figures of the standard cell. A method that diverges or refuses leaves a sentence and no numbers."""
     figures = scenario.figures_before()
-    figures |= {"overrides": scenario.overrides(spec.method, spec.preset, spec.overrides)}
+    figures |= {"overrides": scenario.configuration.overrides_of(spec.method, spec.preset, spec.overrides)}
     try:
         state, cost = model_of(spec, scenario)
         return figures | scenario.measure(state) | cost
@@ -116,10 +116,10 @@ class Experiment:
     name: str
     title: str
     """What the paper calls it."""
-    label: str
-    """Its LaTeX label there; empty for one of our own."""
     specs: Callable[[Options], list[CellSpec]]
     tables: Callable[[Sequence[Row]], list[Table]]
+    label: str = ""
+    """Its LaTeX label there; empty for one of our own."""
     run: Callable[[CellSpec, Scenario], dict[str, Any]] = serve_requests
     paper: Callable[[Mapping[str, Any]], dict[str, float] | None] = lambda row: None
     """The printed values for a row, where there are any."""
@@ -172,7 +172,7 @@ def reproduce(
         options = replace(options, methods=options.methods or parse_methods(experiment.methods))
     elif options.methods:
         raise InputError(f"Experiment '{experiment.name}' compares no methods; leave --methods out.")
-    specs = experiment.specs(options)
+    specs = {experiment.key(spec, options): spec for spec in experiment.specs(options)}
     path = experiment.cell_file(options)
     others = [folder / path.name for folder in merge]
     for other in others:
@@ -180,14 +180,14 @@ def reproduce(
             raise InputError(f"{other} does not exist, so there is nothing to merge from {other.parent}.")
     with alone(path) as file:
         file.merge(others)
-        for spec in specs:
-            if experiment.key(spec, options) in file:
-                check_settings(spec, options, file.cells[experiment.key(spec, options)], path)
-        left = [spec for spec in specs if experiment.key(spec, options) not in file]
+        for key, spec in specs.items():
+            if key in file:
+                check_settings(spec, options, file.cells[key], path)
+        left = [spec for key, spec in specs.items() if key not in file]
         if left:
             _compute(experiment, options, left, len(specs), file, progress)
         progress(Step("done", len(specs), len(specs), 0.0))
-        return [as_row(experiment, file.cells[experiment.key(spec, options)]) for spec in specs]
+        return [as_row(experiment, file.cells[key]) for key in specs]
 
 
 def settings_of(spec: CellSpec, options: Options) -> dict[str, Any] | None:

@@ -15,21 +15,13 @@ from typing import Any
 
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.columns import Columns, Line, counted, mean, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import UNTOUCHED, CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
-from fedforget.experiments.scenario import Scenario, ScenarioSpec, feature_target
-from fedforget.experiments.summaries import (
-    RETRAIN,
-    by_method,
-    by_setting,
-    counted,
-    difference,
-    notes_of,
-    paired_with_retrain,
-    values,
-    where,
-)
+from fedforget.experiments.pairs import RETRAIN, difference, paired
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.summaries import by_method, by_setting, values
 from fedforget.experiments.tables import Entry, Table
 from fedforget.requests import Feature, describe_feature
 
@@ -46,11 +38,17 @@ def specs(options: Options) -> list[CellSpec]:
     if options.dataset not in FEATURES:
         raise InputError(f"No feature of '{options.dataset}' is chosen here; use one of {', '.join(FEATURES)}.")
     return [
-        CellSpec(ScenarioSpec((), options.seed + trial, False, target), trial, None, method, preset, said)
+        CellSpec(
+            ScenarioSpec((), options.seed + trial, False, feature=feature, askers=askers),
+            trial,
+            None,
+            method,
+            preset,
+            f"{describe_feature(feature)}, {who}",
+        )
         for trial in options.chosen_trials()
         for feature in FEATURES[options.dataset]
         for askers, who in ((1, "one client"), (options.settings.clients, "all clients"))
-        for target, said in [(feature_target(feature, askers), f"{describe_feature(feature)}, {who}")]
         for method, preset in (UNTOUCHED, *(options.methods or ()), AGAIN)
     ]
 
@@ -75,32 +73,28 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    found = []
-    for setting, own in by_setting(rows).items():
-        found += [_models(setting, own), _beside_retrain(setting, own)]
-    return found
+    return [
+        made for setting, own in by_setting(rows).items() for made in (_models(setting, own), _beside(setting, own))
+    ]
 
 
 def _models(setting: str, rows: Sequence[Row]) -> Table:
     """Retrain's cost is the first of Retrain's own."""
     whole = [row["gradient_evaluations"] for row in rows if row["method"] == RETRAIN and row["note"] is None]
-    body: list[list[str | Entry]] = []
-    for name, own in by_method(rows).items():
-        spent = [row["gradient_evaluations"] for row in own if row["gradient_evaluations"] is not None]
-        body.append(
-            [
-                name,
-                *(Entry.of(values(own, column), digits=4) for column in ("sensitivity", "sensitivity_at_client")),
-                *(Entry.of(values(own, column)) for column in ("test_acc", "test_acc_without")),
-                Entry.of([100.0 * cost / fmean(whole) for cost in spent] if whole else (), digits=1),
-                counted(own),
-            ]
-        )
-    columns = (
-        "model", "sensitivity", "at the clients that ask", "Test Acc (%)", "without the feature",
-        "cost, % of Retrain's", "cells",
-    )  # fmt: skip
-    return Table(f"Withdrawn: {setting}", columns, body, notes_of(rows))
+
+    def share(own: Sequence[Row]) -> Entry:
+        spent = [cost for cost in values(own, "gradient_evaluations") if cost is not None]
+        return Entry.of([100.0 * cost / fmean(whole) for cost in spent] if whole else (), digits=1)
+
+    columns: Columns = {
+        "sensitivity": mean("sensitivity", digits=4),
+        "at the clients that ask": mean("sensitivity_at_client", digits=4),
+        "Test Acc (%)": mean("test_acc"),
+        "without the feature": mean("test_acc_without"),
+        "cost, % of Retrain's": share,
+        "cells": counted,
+    }
+    return table(f"Withdrawn: {setting}", by_method(rows), columns, notes_of(rows), first="model")
 
 
 def gaps(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
@@ -113,10 +107,10 @@ def gaps(pairs: Sequence[tuple[Row, Row]]) -> tuple[float, float, float]:
     return 100.0 * apart / fmean(theirs), 100.0 * apart / fmean(before), 100.0 * single
 
 
-def _beside_retrain(setting: str, rows: Sequence[Row]) -> Table:
-    body: list[list[str | Entry]] = []
+def _beside(setting: str, rows: Sequence[Row]) -> Table:
+    body: list[Line] = []
     for name, own in by_method(rows).items():
-        pairs = paired_with_retrain(own, rows)
+        pairs = paired(own, rows)
         if own[0]["method"] != RETRAIN and pairs:
             accuracies = [difference(pairs, column) for column in ("test_acc", "test_acc_without")]
             body.append([name, *(Entry.of([gap], digits=1) for gap in gaps(pairs)), *accuracies])
@@ -132,7 +126,7 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     sentences = []
     for setting, own in by_setting(rows).items():
         for name, mine in by_method(own).items():
-            pairs = paired_with_retrain(mine, own)
+            pairs = paired(mine, own)
             if not pairs or mine[0]["method"] in (RETRAIN, AGAIN[0], UNTOUCHED[0]):
                 continue
             of_retrain, of_before, _ = gaps(pairs)
@@ -153,19 +147,15 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """A group of bars for what is withdrawn and by whom, a bar for each model."""
-    settings, methods = by_setting(rows), by_method(rows)
-    series = {
-        name: [Entry.of(values(where(own, "setting", setting), "sensitivity")) for setting in settings]
-        for name, own in methods.items()
-    }
-    panel = Bars("Sensitivity to the withdrawn feature, on unseen data", list(settings), series, "sensitivity")
+    settings = {setting: setting for setting in by_setting(rows)}
+    title = "Sensitivity to the withdrawn feature, on unseen data"
+    panel = Bars.of(title, "sensitivity", by_method(rows), "setting", settings, mean("sensitivity"))
     return bar_charts(stem, f"Is a feature forgotten? {rows[0]['dataset']}", rows, [panel])
 
 
 FEATURE = Experiment(
     name="feature",
     title="Is a feature forgotten?",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -7,17 +7,19 @@ the targets, beside one Retrain without all ten."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.columns import Line, mean, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
-from fedforget.experiments.summaries import RETRAIN, by_method, by_setting, notes_of, paired_with_retrain, where
+from fedforget.experiments.summaries import by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
@@ -85,41 +87,35 @@ def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[
     }
 
 
-def _ways(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
-    """Each method in each of its ways."""
-    found: list[tuple[str, Sequence[Row]]] = []
-    for name, own in by_method(rows).items():
-        for way, rows_of_way in by_setting(own).items():
-            found.append((name if own[0]["method"] == RETRAIN else f"{name}, {way}", rows_of_way))
-    return found
+def _ways(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each method in each of its ways, in so far as they left a model."""
+    whole = [row for row in rows if "test_acc_later" in row]
+    return {
+        name if own[0]["method"] == RETRAIN else f"{name}, {way}": rows_of_way
+        for name, own in by_method(whole).items()
+        for way, rows_of_way in by_setting(own).items()
+    }
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    ways = _ways([row for row in rows if "test_acc_later" in row])
-    retrained = where(rows, "method", RETRAIN)
-    after: list[list[str | Entry]] = []
-    for shown, own in ways:
-        after.append([
-            shown,
-            *(Entry.of(row[name] for row in own) for name in ("bd_acc", "test_acc", "test_acc_later")),
-            Entry.of(row["gradient_evaluations"] for row in own),
-        ])  # fmt: skip
-    heads = ("", "BD Acc (%), all targets", "Test Acc (%)", f"Test Acc after {FURTHER} rounds", "gradient evaluations")
-    summary = Table("Ten requests served", heads, after, notes_of(rows))
-    beside: list[list[str | Entry]] = []
-    for shown, own in ways:
-        pairs = paired_with_retrain(own, retrained, alike=("class", "seed"))
-        if own[0]["method"] == RETRAIN or not pairs:
-            continue
-        beside.append([
-            shown,
-            Entry.of(mine["test_acc"] - theirs["test_acc"] for mine, theirs in pairs),
-            Entry.of(mine["test_acc_later"] - theirs["test_acc_later"] for mine, theirs in pairs),
-            *(Entry.of(_farthest(pairs, name)) for name in ("bd_acc_by_request", "bd_acc_by_request_later")),
-        ])  # fmt: skip
+    ways = _ways(rows)
+    served = {
+        "BD Acc (%), all targets": mean("bd_acc"), "Test Acc (%)": mean("test_acc"),
+        f"Test Acc after {FURTHER} rounds": mean("test_acc_later"),
+        "gradient evaluations": mean("gradient_evaluations"),
+    }  # fmt: skip
+    beside: list[Line] = []
+    for way, own in ways.items():
+        pairs = paired(own, rows, alike=("class", "seed"))
+        if own[0]["method"] != RETRAIN and pairs:
+            apart = [
+                Entry.of(mine[name] - theirs[name] for mine, theirs in pairs) for name in ("test_acc", "test_acc_later")
+            ]  # fmt: skip
+            beside.append([way, *apart, *(Entry.of(_farthest(pairs, name)) for name in WHEN)])
     heads = ("", "Test Acc", f"Test Acc after {FURTHER} rounds", "BD Acc, the farthest target",
              f"the farthest after {FURTHER} rounds")  # fmt: skip
     title = "Method minus Retrain without all ten, in points; BD Acc: of the target whose distance is largest"
+    summary = table("Ten requests served", ways, served, notes_of(rows))
     return [summary, Table(title, heads, beside, wide=True), *_by_request(ways)]
 
 
@@ -142,43 +138,35 @@ SHOWN = {name: f"BD Acc (%) of each target, {when}" for name, when in WHEN.items
 }
 
 
-def _requests(ways: Sequence[tuple[str, Sequence[Row]]], name: str) -> list[str]:
-    return list(dict.fromkeys(request for _, own in ways for row in own for request in row.get(name, ())))
+def _each(ways: Mapping[str, Sequence[Row]], name: str) -> dict[str, list[Entry]]:
+    """For each request, what each way left of its target."""
+    requests = dict.fromkeys(request for own in ways.values() for row in own for request in row.get(name, ()))
+    return {
+        request: [Entry.of(row.get(name, {}).get(request) for row in own) for own in ways.values()]
+        for request in requests
+    }  # fmt: skip
 
 
-def _by_request(ways: Sequence[tuple[str, Sequence[Row]]]) -> list[Table]:
-    found = []
-    for name, title in SHOWN.items():
-        shown = _requests(ways, name)
-        if not shown:
-            continue
-        body: list[list[str | Entry]] = [
-            [request, *(Entry.of(row.get(name, {}).get(request) for row in own) for _, own in ways)]
-            for request in shown
-        ]
-        found.append(Table(title, ("", *(way for way, _ in ways)), body, wide=True))
-    return found
+def _by_request(ways: Mapping[str, Sequence[Row]]) -> list[Table]:
+    made: dict[str, list[Line]] = {
+        title: [[request, *line] for request, line in _each(ways, name).items()] for name, title in SHOWN.items()
+    }  # fmt: skip
+    return [Table(title, ("", *ways), body, wide=True) for title, body in made.items() if body]
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """BD Acc of each target, when all are served and some rounds later."""
-    ways = _ways([row for row in rows if "test_acc_later" in row])
-    panels = [
-        Bars(
-            f"BD Acc of each target, {when}",
-            _requests(ways, name),
-            {way: [Entry.of(row[name].get(r) for row in own) for r in _requests(ways, name)] for way, own in ways},
-            "BD Acc (%)",
-        )
-        for name, when in WHEN.items()
-    ]
+    ways, panels = _ways(rows), []
+    for name, when in WHEN.items():
+        each = _each(ways, name)
+        series = {way: [line[place] for line in each.values()] for place, way in enumerate(ways)}
+        panels.append(Bars(f"BD Acc of each target, {when}", list(each), series, "BD Acc (%)"))
     return bar_charts(stem, f"Ten requests, {rows[0]['dataset']}", rows, panels)
 
 
 REQUESTS = Experiment(
     name="requests",
     title="Ten requests, one after another and at once",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -46,12 +47,17 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < lowest:
                 raise InputError(f"--{name} is {value}, but it must be {lowest} or larger.")
-        try:
-            torch.zeros(1, device=self.device)
-        except (RuntimeError, AssertionError):
-            raise InputError(f"Device '{self.device}' cannot be used on this machine; use cpu.") from None
+        check_device(self.device)
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is not a folder; choose another --out.")
+
+    @classmethod
+    def parse(cls, *, classes: str, methods: str | None, targets: str | None, **others: Any) -> Options:
+        """The choices as a user writes them down."""
+        return cls(
+            classes=parse_classes(classes), methods=None if methods is None else parse_methods(methods),
+            targets=None if targets is None else parse_targets(targets), **others,
+        )  # fmt: skip
 
     @property
     def settings(self) -> Configuration:
@@ -71,6 +77,14 @@ class Options:
         """The words that tell this choice of data and settings from others, for names of files and cells."""
         version = () if self.configuration == "default" else (self.configuration,)
         return (self.dataset, *version, *(("quick",) if self.quick else ()))
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that this machine does not have."""
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"Device '{device}' cannot be used on this machine; use cpu.") from None
 
 
 def parse_classes(text: str) -> tuple[int, ...] | None:

@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.experiments.columns import at, beside_paper, crossed, entry, table
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import LABELS, OVERLAP_NON_TARGET, STATED
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import entry, grouped, where
-from fedforget.experiments.tables import Entry, Table
+from fedforget.experiments.summaries import distinct, grouped, where
+from fedforget.experiments.tables import Table
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import evaluate
 from fedforget.federation.seam import thread_count
@@ -106,33 +107,37 @@ def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
     return None if printed is None else {"non_target_acc": printed[row["setting"]]}
 
 
-def _settings(rows: Sequence[Row]) -> list[str]:
-    return [place for place in SETTINGS if where(rows, "preset", place)]
+def _settings(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each setting that was run."""
+    return {place: own for place in SETTINGS if (own := where(rows, "preset", place))}
+
+
+def _labels(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    return {kind: where(rows, "setting", kind) for kind in LABELS}
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    wheres = _settings(rows)
-    body: list[list[str | Entry]] = [
-        [kind, *(entry(where(where(rows, "preset", place), "setting", kind), column)
-                 for place in wheres for column in ("target_class_test_acc", "non_target_acc"))]
-        for kind in LABELS
-    ]  # fmt: skip
-    columns = [f"{what}, {place}" for place in wheres for what in ("target", "non-target")]
-    meaning = "; ".join(f"{place}: {SETTINGS[place]}" for place in wheres)
+    places = _settings(rows)
+    columns = {"target": "target_class_test_acc", "non-target": "non_target_acc"}
+    meaning = "; ".join(f"{place}: {SETTINGS[place]}" for place in places)
+    averages = {
+        f"{what}, {place}": at("preset", place, beside_paper(column))
+        for place in places
+        for what, column in columns.items()
+    }
     notes = (f"Mean ± standard deviation over classes and trials. {meaning}.",)
-    found = [Table("Test accuracy (%) of a model trained on D' + M", ("label", *columns), body, notes)]
-    for column, title in (
-        ("target_class_test_acc", "Accuracy (%) of the target class, the lower the better"),
-        ("non_target_acc", "Accuracy (%) of non-target classes"),
-    ):
-        for place in wheres:
-            own = where(rows, "preset", place)
-            lines: list[list[str | Entry]] = [
-                [str(label), *(entry(where(where(own, "setting", kind), "class", label), column) for kind in LABELS)]
-                for label in sorted({row["class"] for row in own})
-            ]
-            found.append(Table(f"{title}: {SETTINGS[place]}", ("class", *LABELS), lines, wide=True))
-    return found
+    titles = {
+        "target": "Accuracy (%) of the target class, the lower the better",
+        "non-target": "Accuracy (%) of non-target classes",
+    }
+    return [
+        table("Test accuracy (%) of a model trained on D' + M", _labels(rows), averages, notes, first="label"),
+        *(
+            crossed(f"{titles[what]}: {SETTINGS[place]}", "class", _labels(own), beside_paper(column))
+            for what, column in columns.items()
+            for place, own in places.items()
+        ),
+    ]
 
 
 def distance_to_paper(rows: Sequence[Row], place: str) -> float | None:
@@ -145,8 +150,8 @@ def distance_to_paper(rows: Sequence[Row], place: str) -> float | None:
 
 def remarks(rows: Sequence[Row]) -> list[str]:
     """Which setting is the paper's, and the order of the four labels in each."""
-    gaps = {place: distance_to_paper(rows, place) for place in _settings(rows)}
-    known = {place: gap for place, gap in gaps.items() if gap is not None}
+    places = _settings(rows)
+    known = {place: gap for place in places if (gap := distance_to_paper(rows, place)) is not None}
     if len(known) > 1:
         near = min(known, key=lambda place: known[place])
         shown = ", ".join(f"{gap:.2f} points in the setting {place}" for place, gap in known.items())
@@ -155,9 +160,8 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     else:
         found = "The paper prints no table for this data set, or only one setting is here, so none is closer to it."
     sentences = [found]
-    for place in gaps:
-        own = where(rows, "preset", place)
-        means = {kind: entry(where(own, "setting", kind), "target_class_test_acc").mean for kind in LABELS}
+    for place, own in places.items():
+        means = {kind: entry(each, "target_class_test_acc").mean for kind, each in _labels(own).items()}
         order = sorted((mean, kind) for kind, mean in means.items() if mean is not None)
         listed = ", ".join(f"{kind} {mean:.2f} %" for mean, kind in order)
         sentences.append(f"Target class, {SETTINGS[place]}, from the lowest accuracy to the highest: {listed}.")
@@ -167,17 +171,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's four panels, box plots over trials for each class, once for each setting."""
     written = []
-    for place in _settings(rows):
-        own = where(rows, "preset", place)
-        classes = sorted({row["class"] for row in own})
+    for place, own in _settings(rows).items():
         panels = [
-            Panel(
-                TITLES[kind], [str(label) for label in classes],
-                [[row["target_class_test_acc"] for row in where(where(own, "setting", kind), "class", label)
-                  if row["target_class_test_acc"] is not None] for label in classes],
-                "target class", percent=True,
-            )
-            for kind in LABELS
+            Panel(TITLES[kind], each, "class", distinct(own, "class"), "target_class_test_acc", "target class",
+                     percent=True)
+            for kind, each in _labels(own).items()
         ]  # fmt: skip
         title = f"Overlapping validation, {own[0]['dataset']}, {SETTINGS[place]}: accuracy of the target class"
         written += box_plots(stem.with_name(f"{stem.name}-{place}"), title, own, panels, columns=4)

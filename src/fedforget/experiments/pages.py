@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedforget.data.files import write_json, write_text
+from fedforget.errors import InputError
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.engine import Experiment, Row, ordered_rows
@@ -70,6 +71,16 @@ def write_overview(experiment: Experiment, folder: Path) -> list[Path]:
     page = folder / f"{experiment.name}.md"
     write_text(page, "\n\n".join([*experiment.overview(cells, folder), *_notes(page)]) + "\n")
     return [page]
+
+
+def write_block(page: Path, name: str, text: str) -> None:
+    """Put `text` between the markers `<!-- name -->` and `<!-- /name -->` of a page that is written by hand."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, marker, rest = page.read_text().partition(start)
+    _, marker_after, after = rest.partition(end)
+    if not (marker and marker_after):
+        raise InputError(f"{page} has no place for {name}; put {start} and {end} where it belongs.")
+    write_text(page, f"{before}{start}\n{text}\n{end}{after}")
 
 
 def _notes(page: Path) -> list[str]:

@@ -24,7 +24,7 @@ from fedforget.data.backdoor import Backdoor, Corner, Trigger
 from fedforget.data.files import write_bytes, writing
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError
-from fedforget.experiments.configurations import ASKING_CLIENT, network
+from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
 from fedforget.federation.history import MemoryHistory
@@ -33,6 +33,7 @@ from fedforget.federation.rounds import drawn, train
 from fedforget.federation.seam import thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.methods import Forgetting, forget
+from fedforget.models import build_model
 from fedforget.params import State, copy_state, state_of
 from fedforget.requests import ErasureRequest, Feature, target_mask
 from fedforget.seeds import derive_generator
@@ -41,7 +42,7 @@ from fedforget.seeds import derive_generator
 @dataclass(frozen=True)
 class ScenarioSpec:
     """Which classes of the asking client are the target, or which `target` instead of classes ("samples500", "half",
-    "client", "mixed", see `mixed_requests`, or a `feature_target`), under which seed, and whether it is poisoned."""
+    "client", or "mixed", see `mixed_requests`), under which seed, and whether it is poisoned."""
 
     labels: tuple[int, ...]
     seed: int
@@ -54,31 +55,24 @@ class ScenarioSpec:
     trainings."""
     client: int | None = None
     """Who asks, where it is not the one that the configuration picks."""
+    feature: Feature | None = None
+    """What the first `askers` clients withdraw, where it is a feature."""
+    askers: int = 1
 
     @property
     def name(self) -> str:
         what = self.target or f"class{'-'.join(map(str, self.labels))}"
+        if self.feature is not None:
+            what = f"feature{'-'.join(map(str, self.feature))}x{self.askers}"
         who = "" if self.client is None else f"-of{self.client}"
         return f"{'' if self.poisoned else 'clean-'}{what}{who}/seed{self.seed}"
 
     def requests(self, client: int, client_ids: Tensor, seed: int) -> tuple[ErasureRequest, ...]:
-        """What the client that holds these samples asks for: one request after another; a feature is what the first so
-        many clients ask for."""
-        if self.target is not None and self.target.startswith("feature"):
-            numbers, _, askers = self.target.removeprefix("feature").partition("x")
-            feature = [int(number) for number in numbers.split("-")]
-            return tuple(ErasureRequest.of_feature(client, feature) for client in range(int(askers)))
+        """What the client that holds these samples asks for: one request after another."""
+        if self.feature is not None:
+            return tuple(ErasureRequest.of_feature(client, self.feature) for client in range(self.askers))
         names = (self.target,) if self.target else tuple(f"class{label}" for label in self.labels)
         return tuple(request_for(name, client, client_ids, seed) for name in names)
-
-
-def feature_target(feature: Feature, askers: int) -> str:
-    """The target of a scenario in which the first `askers` clients withdraw the feature.
-
-    >>> feature_target((11, 11, 6, 6), 4)
-    'feature11-11-6-6x4'
-    """
-    return f"feature{'-'.join(map(str, feature))}x{askers}"
 
 
 def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> ErasureRequest:
@@ -142,7 +136,7 @@ class Bench:
         self.dataset = dataset if some is None else dataset.first(*some)
         first, count = len(self.dataset.train), self.configuration.held_out
         self.held_out = dataset.train.select(torch.arange(first, first + count)) if count else None
-        self.model = network(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
+        self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
         self.digest = self.dataset.digest()
         self._others: dict[str, Bench] = {}
 
@@ -180,7 +174,7 @@ class Scenario:
             Backdoor.draw(poisoned_part(request, held[request.client], data_seed), trigger, classes, data_seed)
             for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())
         )
-        self.initial = state_of(network(self.configuration.model, self.dataset.shape, classes, spec.seed))
+        self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
         self.federation = LocalFederation(
             self.dataset,
             parts,
@@ -261,29 +255,21 @@ class Scenario:
             kept = self.federation.client(client).kept
             for name in [name for name in kept if not name.startswith(KEPT_BY_AUDIT)]:
                 del kept[name]
-        asked, own = self.requests if requests is None else tuple(requests), self.overrides(method, preset, overrides)
+        asked = self.requests if requests is None else tuple(requests)
+        own = self.configuration.overrides_of(method, preset, overrides)
         return forget(
             self.federation, before, asked, self.schedule, method, preset,
             served=served, history=self.history, **own,
         )  # fmt: skip
 
-    def overrides(self, method: str, preset: str, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """What the configuration changes in a method's preset, overruled by `own`."""
-        return self.configuration.overrides_of(method, preset, own)
-
-    def measure(
-        self,
-        state: Mapping[str, Tensor],
-        requests: Sequence[ErasureRequest] | None = None,
-        served: Sequence[ErasureRequest] = (),
-    ) -> dict[str, Any]:
+    def measure(self, state: Mapping[str, Tensor], requests: Sequence[ErasureRequest] | None = None) -> dict[str, Any]:
         """A model's figures on the target, on the retained and on the test data, in percent. A model whose predictions
         are no numbers is refused: argmax would still give it an accuracy."""
         asked = self.requests if requests is None else requests
         backdoor = self.backdoors[0] if len(self.backdoors) == 1 else None
         figures = measure(
             self.federation, state, asked, self.dataset.test,
-            served=served, backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
+            backdoor=backdoor, seed=self.spec.seed, threads=self.options.threads,
         )  # fmt: skip
         if figures.target_loss is not None and not math.isfinite(figures.target_loss):
             raise DivergedError("The unlearned model", "its weights are finite, but what it predicts is not.")
@@ -311,15 +297,17 @@ class Scenario:
             )  # fmt: skip
         return share_as_trained(found)
 
-    def figures_before(self) -> dict[str, Any]:
-        """BD Acc and test accuracy of the model before unlearning, measured once."""
-        if "before" not in self.kept:
+    def figures_before(self, requests: Sequence[ErasureRequest] | None = None) -> dict[str, Any]:
+        """BD Acc and test accuracy of the model before unlearning, measured once for these requests (default: all)."""
+        asked = self.requests if requests is None else tuple(requests)
+        known = self.kept.setdefault("before", {})
+        if asked not in known:
             now = measure(
-                self.federation, self.before, self.requests, self.dataset.test,
+                self.federation, self.before, asked, self.dataset.test,
                 seed=self.spec.seed, threads=self.options.threads,
             )  # fmt: skip
-            self.kept["before"] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
-        return dict(self.kept["before"])
+            known[asked] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+        return dict(known[asked])
 
 
 def keep(path: Path, state: Mapping[str, Tensor]) -> None:

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.errors import InputError
+from fedforget.experiments.columns import beside_paper, counted, entry, notes_of, table
 from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import STATED
-from fedforget.experiments.summaries import by_method, by_setting, counted, entry, notes_of
-from fedforget.experiments.tables import Entry, Table
+from fedforget.experiments.summaries import by_method, by_setting, distinct
+from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
 
@@ -77,16 +78,14 @@ def _by_value(rows: Sequence[Row]) -> dict[Any, list[Row]]:
 def tables(knob: Knob, rows: Sequence[Row]) -> list[Table]:
     found = []
     for name, own in by_method(rows).items():
-        body: list[list[str | Entry]] = [
-            [f"{value:g}", *(entry(at, column) for column in COLUMNS), counted(at)]
-            for value, at in _by_value(own).items()
-        ]
         set_along = {k: v for k, v in (own[0].get("overrides") or {}).items() if k != knob.setting}
         also = ", ".join(f"{k} {'none' if v is None else str(v).lower()}" for k, v in sorted(set_along.items()))
         before = entry(next(iter(_by_value(own).values())), "bd_acc_before").text()
         notes = (f"Beside the varied setting: {also}. Before unlearning, BD Acc {before}.", *notes_of(own))
         title = f"Accuracy (%) over {knob.word}: {name}"
-        found.append(Table(title, (knob.word, *COLUMNS.values(), "cells"), body, notes))
+        lines = {f"{value:g}": at for value, at in _by_value(own).items()}
+        columns = {shown: beside_paper(column) for column, shown in COLUMNS.items()}
+        found.append(table(title, lines, {**columns, "cells": counted}, notes, first=knob.word))
     return found
 
 
@@ -109,12 +108,11 @@ def remarks(knob: Knob, rows: Sequence[Row]) -> list[str]:
 
 def figures(knob: Knob, rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's layout: target data on the left, the rest on the right; a line of panels for each preset."""
-    panels = []
-    for name, own in by_method(rows).items():
-        for column, what in PANELS.items():
-            groups = [[r[column] for r in at if r[column] is not None] for at in _by_value(own).values()]
-            names, percent = [f"{value:g}" for value in _by_value(own)], column == "bd_acc"
-            panels.append(Panel(f"{name}: {what}", names, groups, knob.word, percent=percent))
+    panels = [
+        Panel(f"{name}: {what}", own, "setting", distinct(own, "setting"), column, knob.word, column == "bd_acc")
+        for name, own in by_method(rows).items()
+        for column, what in PANELS.items()
+    ]
     return box_plots(stem, f"Accuracy with different {knob.word}, {rows[0]['dataset']}", rows, panels, columns=2)
 
 

@@ -12,14 +12,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError
+from fedforget.experiments.columns import Figure, at, beside_paper, counted, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
+from fedforget.experiments.pairs import against_retrain
 from fedforget.experiments.paper_numbers import completeness
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import against_retrain, by_method, counted, entry, notes_of, where
+from fedforget.experiments.summaries import by_method, untouched
 from fedforget.experiments.tables import Entry, Table
 from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
@@ -45,7 +46,7 @@ def _classes(labels: Sequence[int]) -> str:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     step = int(spec.setting or 0)
     requests = scenario.requests[:step]
-    figures = _before(scenario, step)
+    figures = scenario.figures_before(requests)
     name = _name(spec, scenario, step)
     try:
         result = serve_step(spec, scenario, step)
@@ -89,21 +90,10 @@ def _left_no_model(step: int, error: FedForgetError) -> str:
 
 def _name(spec: CellSpec, scenario: Scenario, step: int) -> str:
     """A model's name on the disk: with all that it depends on beside the model before."""
-    _, settings = method_settings(spec.method, spec.preset, **scenario.overrides(spec.method, spec.preset))
+    changed = scenario.configuration.overrides_of(spec.method, spec.preset)
+    _, settings = method_settings(spec.method, spec.preset, **changed)
     tag = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
     return f"{spec.method}-{spec.preset}-{tag}-step{step}"
-
-
-def _before(scenario: Scenario, step: int) -> dict[str, Any]:
-    """The model before any unlearning, on the targets of the first `step` requests."""
-    place = f"before step {step}"
-    if place not in scenario.kept:
-        now = measure(
-            scenario.federation, scenario.before, scenario.requests[:step], scenario.dataset.test,
-            seed=scenario.spec.seed, threads=scenario.options.threads,
-        )  # fmt: skip
-        scenario.kept[place] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
-    return dict(scenario.kept[place])
 
 
 def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, float | None]:
@@ -111,57 +101,45 @@ def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, fl
     return {str(request.label): scenario.bd_acc(state, request) for request in scenario.requests[:step]}
 
 
-def paper_values(row: Mapping[str, Any]) -> dict[str, float] | None:
-    return completeness(row["dataset"], row["class"], row["method"])
+FIGURES = {"bd_acc": "BD Acc", "test_acc": "Test Acc"}
 
 
-def _steps(rows: Sequence[Row]) -> list[str]:
-    """What was withdrawn after each step, the shortest first."""
-    return sorted({row["class"] for row in rows}, key=lambda classes: (classes.count(","), classes))
+def _steps(rows: Sequence[Row]) -> dict[str, str]:
+    """What was withdrawn after each step, the shortest first, and how a column is called."""
+    found = sorted({row["class"] for row in rows}, key=lambda classes: (classes.count(","), classes))
+    return {classes: f"after {classes}" for classes in found}
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
-    methods, steps = by_method(rows), _steps(rows)
+    methods, before = by_method(rows), untouched(rows)
     found = []
-    for column, title in (
-        ("bd_acc", "BD Acc (%) over all classes unlearned so far, the lower the better"),
-        ("test_acc", "Test Acc (%)"),
-    ):
-        once = [list({row["seed"]: row for row in where(rows, "class", classes)}.values()) for classes in steps]
-        body: list[list[str | Entry]] = [["before unlearning", *(entry(own, f"{column}_before") for own in once), ""]]
-        for name, own in methods.items():
-            body.append([name, *(entry(where(own, "class", classes), column) for classes in steps), counted(own)])
-        heads = ("", *(f"after {classes}" for classes in steps), "cells")
-        notes = notes_of(rows) if column == "bd_acc" else []
-        found.append(Table(title, heads, body, tuple(notes)))
+    for column, name in FIGURES.items():
+        columns = {after: at("class", classes, beside_paper(column)) for classes, after in _steps(rows).items()}
+        last = {"cells": lambda own: "" if own is before else counted(own)}
+        bd_acc = column == "bd_acc"
+        title = f"{name} (%) over all classes unlearned so far, the lower the better" if bd_acc else f"{name} (%)"
+        lines = {"before unlearning": before, **methods}
+        found.append(table(title, lines, {**columns, **last}, notes_of(rows) if bd_acc else ()))
     title = "Method minus Retrain over all steps, in points, with 95 % confidence intervals"
     return [*found, _by_class(rows, methods), against_retrain(rows, title, wide=True)]
 
 
 def _by_class(rows: Sequence[Row], methods: Mapping[str, Sequence[Row]]) -> Table:
     longest = max(rows, key=lambda row: row["setting"])["class"]
-    last = {name: where(own, "class", longest) for name, own in methods.items()}
-    body: list[list[str | Entry]] = [
-        [name, *(Entry.of((row.get("bd_acc_by_class") or {}).get(label) for row in own) for label in _labels(longest))]
-        for name, own in last.items()
-    ]
-    heads = ("", *(f"class {label}" for label in _labels(longest)))
-    return Table(f"BD Acc (%) of each class when {longest} are unlearned", heads, body, wide=True)
 
+    def of_class(label: str) -> Figure:
+        return lambda own: Entry.of((row.get("bd_acc_by_class") or {}).get(label) for row in own)
 
-def _labels(classes: str) -> list[str]:
-    return classes.split(",")
+    columns = {f"class {label}": at("class", longest, of_class(label)) for label in longest.split(",")}
+    return table(f"BD Acc (%) of each class when {longest} are unlearned", methods, columns, wide=True)
 
 
 def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """Both columns of the table as bars; a black line is the paper's mean."""
-    steps, methods = _steps(rows), by_method(rows)
     panels = [
-        Bars(title, [f"after {classes}" for classes in steps],
-             {name: [entry(where(own, "class", s), column) for s in steps] for name, own in methods.items()},
-             f"{title} (%)")
-        for column, title in (("bd_acc", "BD Acc"), ("test_acc", "Test Acc"))
-    ]  # fmt: skip
+        Bars.of(name, f"{name} (%)", by_method(rows), "class", _steps(rows), beside_paper(column))
+        for column, name in FIGURES.items()
+    ]
     return bar_charts(stem, f"Classes unlearned one after another, {rows[0]['dataset']}", rows, panels)
 
 
@@ -172,6 +150,6 @@ SEQUENTIAL = Experiment(
     specs=specs,
     run=run,
     tables=tables,
-    paper=paper_values,
+    paper=lambda row: completeness(row["dataset"], row["class"], row["method"]),
     figures=figures,
 )

@@ -30,12 +30,13 @@ from fedforget.audit.oracles import oracle_schedule
 from fedforget.audit.scores import margin
 from fedforget.data.samples import Samples
 from fedforget.errors import FedForgetError, InputError
+from fedforget.experiments.columns import Line, counted, entry, notes_of
 from fedforget.experiments.configurations import ASKING_CLIENT, CONFIGURATIONS, find_configuration
 from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row, model_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_method, counted, entry, grouped, notes_of, where
+from fedforget.experiments.summaries import by_method, grouped, where
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.evaluation import predict
 from fedforget.federation.local import LocalFederation
@@ -162,9 +163,16 @@ def by_world(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def tables(rows: Sequence[Row]) -> list[Table]:
     found = []
     for world, own in by_world(rows).items():
-        told, changed = _told(own), _changed(own)
+        known = subjects(own)
+        told: list[Line] = [[name, *_told(subject.on_target)] for name, subject in known.items()]
         columns = ("model", "U-LiRA accuracy (%)", "AUC", "TPR (%) at 1 % FPR", "KLoM (nats)", "margin - oracles'")
         found.append(Table(f"Told from oracles on R: {world}", columns, told, _notes(own)))
+        everybody = known | {ORACLE: Subject(where(own, "method", ORACLE), None, None)}
+        changed: list[Line] = [
+            [name, *(_told(subject.on_unseen)[place] for place in (0, -1)), entry(subject.rows, "bd_acc"),
+             entry(subject.rows, "test_acc"), counted(subject.rows)]
+            for name, subject in everybody.items()
+        ]  # fmt: skip
         columns = ("model", "U-LiRA accuracy (%)", "margin - oracles'", "R as trained (%)", "Test Acc (%)", "models")
         notes = (
             "The first two columns are of test samples, which no model saw: a model told there changed as a whole.",
@@ -173,27 +181,12 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     return found
 
 
-def _told(rows: Sequence[Row]) -> list[list[str | Entry]]:
-    body: list[list[str | Entry]] = []
-    for name, subject in subjects(rows).items():
-        told = subject.on_target
-        if told is None:
-            body.append([name, *[DASH] * 5])
-            continue
-        tpr = DASH if told.lira.tpr is None else _interval(told.lira.tpr, 100, 1)
-        accuracy, area = _interval(told.lira.accuracy, 100, 1), _interval(told.lira.auc, 1, 3)
-        body.append([name, accuracy, area, tpr, f"{told.klom:.2f}", f"{told.beyond:+.2f}"])
-    return body
-
-
-def _changed(rows: Sequence[Row]) -> list[list[str | Entry]]:
-    body: list[list[str | Entry]] = []
-    oracles = Subject(where(rows, "method", ORACLE), None, None)
-    for name, subject in (subjects(rows) | {ORACLE: oracles}).items():
-        told, own = subject.on_unseen, subject.rows
-        seen = [DASH] * 2 if told is None else [_interval(told.lira.accuracy, 100, 1), f"{told.beyond:+.2f}"]
-        body.append([name, *seen, entry(own, "bd_acc"), entry(own, "test_acc"), counted(own)])
-    return body
+def _told(told: Told | None) -> Line:
+    if told is None:
+        return [DASH] * 5
+    tpr = DASH if told.lira.tpr is None else _interval(told.lira.tpr, 100, 1)
+    accuracy, area = _interval(told.lira.accuracy, 100, 1), _interval(told.lira.auc, 1, 3)
+    return [accuracy, area, tpr, f"{told.klom:.2f}", f"{told.beyond:+.2f}"]
 
 
 def _interval(estimate: Estimate, unit: int, digits: int) -> str:
@@ -252,26 +245,21 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """U-LiRA's accuracy on R and on unseen samples; a line spans as much as the 95 % interval."""
     panels = []
     for world, own in by_world(rows).items():
-        seen = {name: subject for name, subject in subjects(own).items() if subject.on_target and subject.on_unseen}
-        series = {
-            "R": [_bar(subject.on_target) for subject in seen.values()],
-            "unseen": [_bar(subject.on_unseen) for subject in seen.values()],
-        }
-        names = [name.replace(" ", "\n") for name in seen]
+        series: dict[str, list[Entry]] = {"R": [], "unseen": []}
+        names = []
+        for name, subject in subjects(own).items():
+            if subject.on_target and subject.on_unseen:
+                names.append(name.replace(" ", "\n"))
+                for bar, told in zip(series.values(), (subject.on_target, subject.on_unseen), strict=True):
+                    found = told.lira.accuracy
+                    bar.append(Entry(100 * found.value, 50 * (found.high - found.low), 1))
         panels.append(Bars(f"target {world}", names, series, "U-LiRA accuracy (%)"))
     return bar_charts(stem, f"Told from models that never saw R, {rows[0]['dataset']}: chance is 50 %", rows, panels)
-
-
-def _bar(told: Told | None) -> Entry:
-    if told is None:
-        return Entry()
-    return Entry(100 * told.lira.accuracy.value, 50 * (told.lira.accuracy.high - told.lira.accuracy.low), 1)
 
 
 ULIRA = Experiment(
     name="ulira",
     title="U-LiRA: telling models that forgot from models that never saw",
-    label="",
     specs=specs,
     run=run,
     tables=tables,

@@ -1,34 +1,75 @@
-"""`python -m fedforget.experiments.benchmarks.alone JOB`: one measurement in a process of its own; its spec is JSON on
-standard input, its result JSON on standard output."""
+"""Requests on noise, in a process of their own, since peak memory is asked for: `python -m
+fedforget.experiments.benchmarks.alone` reads a `NoiseWorld` as JSON and writes what it measured."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
 
-from fedforget.experiments.benchmarks.measuring import Spec
-from fedforget.experiments.benchmarks.row_gradients import WAYS, RowWorld
-from fedforget.experiments.benchmarks.worlds import NoiseWorld, TrainedWorld
+from fedforget.data.own import from_arrays
+from fedforget.errors import FedForgetError
 from fedforget.experiments.configurations import ASKING_CLIENT
-from fedforget.federation.cost import PeakMemory
+from fedforget.federation.local import LocalFederation
+from fedforget.federation.rounds import Schedule
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
+from fedforget.models import MLP, build_model, xavier_initialise
 from fedforget.params import state_of, weight_count
+from fedforget.requests import ErasureRequest
+
+CLASSES = 10
 
 
-def noise_request(spec: Spec) -> dict[str, Any]:
-    """Some requests on noise, and one epoch over the target beside each; the first of both does not count."""
-    world = NoiseWorld(**{**spec, "shape": tuple(spec.get("shape", (1, 28, 28)))})
+@dataclass(frozen=True)
+class NoiseWorld:
+    """A client that asks, with `target` samples to forget and `retained` ones to keep, and `clients` - 1 others who
+    share `others` samples: images of nothing, since what a step takes does not depend on what they show."""
+
+    hidden: int = 0
+    """Units of an MLP; 0: the CNN."""
+    side: int = 28
+    clients: int = 4
+    target: int = 600
+    retained: int = 900
+    others: int = 4500
+    device: str = "cpu"
+    threads: int = 1
+    settings: dict[str, Any] = field(default_factory=dict)
+    requests: int = 3
+
+    def federation(self) -> LocalFederation:
+        shape, own = (1, self.side, self.side), self.target + self.retained
+        samples = own + self.others
+        images = torch.randint(0, 256, (samples, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+        labels = torch.arange(samples) % CLASSES
+        data = from_arrays(images, labels, images[:CLASSES], labels[:CLASSES])
+        mlp = xavier_initialise(MLP(shape, CLASSES, self.hidden), 0) if self.hidden else None
+        parts = [torch.arange(own), *torch.arange(own, samples).tensor_split(self.clients - 1)]
+        return LocalFederation(data, parts, mlp or build_model("cnn", shape, CLASSES, 0), device=self.device)
+
+
+def measured_alone(world: NoiseWorld) -> dict[str, Any]:
+    """What `measured` finds in a new process."""
+    command = [sys.executable, "-m", "fedforget.experiments.benchmarks.alone"]
+    done = subprocess.run(command, input=json.dumps(asdict(world)), capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise FedForgetError(f"The benchmark failed in its process: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured(world: NoiseWorld) -> dict[str, Any]:
+    """Some requests, and one epoch over the target beside each; the first of both does not count."""
     torch.set_num_threads(world.threads)
     federation = world.federation()
     state = state_of(federation.model)
+    request = ErasureRequest.of_samples(ASKING_CLIENT, range(world.target))
     share = world.target / (world.target + world.retained)
     epoch = Train(seed=0, threads=world.threads, round=0, share=share, purpose="bench")
     seconds, epochs, costs = [], [], []
@@ -36,50 +77,16 @@ def noise_request(spec: Spec) -> dict[str, Any]:
         start = time.perf_counter()
         list(federation.ask(epoch, state, [ASKING_CLIENT]))
         epochs.append(time.perf_counter() - start)
-        result = forget(federation, state, world.request, world.schedule, world.method, world.preset, **world.settings)
+        schedule = Schedule(rounds=5, threads=world.threads)
+        result = forget(federation, state, request, schedule, "overwrite", None, **world.settings)
         seconds.append(result.cost.total_seconds)
         costs.append(result.cost.to_json())
     return {
         "parameters": weight_count(federation.model), "epoch": epochs[1:], "request": seconds[1:],
-        "stages": [cost["seconds_by_stage"] for cost in costs[1:]], "bytes": costs[0]["bytes"],
-        "stored_bytes": costs[0]["stored_bytes"], "peak_bytes": costs[0]["peak_bytes"],
-        "gradient_evaluations": costs[0]["gradient_evaluations"],
+        "stages": [cost["seconds_by_stage"] for cost in costs[1:]],
+        **{name: costs[0][name] for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
     }  # fmt: skip
 
 
-def cold_request(spec: Spec) -> dict[str, Any]:
-    """The first request that a process serves, and the two after it. Reading data and model is not part of it."""
-    torch.set_num_threads(spec["threads"])
-    world = TrainedWorld.make(spec["configuration"], spec["device"], spec["threads"], spec["quick"])
-    state = torch.load(Path(spec["model"]), weights_only=True, map_location=spec["device"])
-    method, _, preset = spec["method"].partition(":")
-    served = (forget(world.federation, state, world.request, world.schedule, method, preset) for _ in range(3))
-    return {"seconds": [result.cost.total_seconds for result in served]}
-
-
-def rows_of_the_jacobian(spec: Spec) -> dict[str, Any]:
-    """The peak memory of one way to come by the sketch, above what data and model take."""
-    way = spec.pop("way")
-    world = RowWorld(**{**spec, "shape": tuple(spec["shape"])})
-    torch.set_num_threads(world.threads)
-    samples, model, inputs = world.made()
-    small = samples.select(torch.arange(min(len(samples), 2)))
-    WAYS[way](small, model, inputs, world)  # what a first call loads and keeps is not the way's memory
-    with PeakMemory(torch.device(world.device)) as peak:
-        WAYS[way](samples, model, inputs, world)
-    return {"peak_bytes": peak.bytes, **asdict(world)}
-
-
-JOBS: dict[str, Callable[[Spec], dict[str, Any]]] = {
-    "noise_request": noise_request,
-    "cold_request": cold_request,
-    "rows_of_the_jacobian": rows_of_the_jacobian,
-}
-
-
-def main() -> None:
-    print(json.dumps(JOBS[sys.argv[1]](json.loads(sys.stdin.read()))))
-
-
 if __name__ == "__main__":
-    main()
+    print(json.dumps(measured(NoiseWorld(**json.loads(sys.stdin.read())))))

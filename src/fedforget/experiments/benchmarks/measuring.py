@@ -1,13 +1,9 @@
-"""How things are measured: in turns, so that a slow moment of the machine meets all of them, and alone, in a process of
-its own, where memory or a first time is asked for."""
+"""How things are measured: in turns, so that a slow moment of the machine meets all of them."""
 
 from __future__ import annotations
 
-import json
 import os
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +11,14 @@ from typing import Any
 
 import torch
 
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import InputError
 from fedforget.experiments.cells import provenance
-
-Spec = dict[str, Any]
+from fedforget.experiments.options import check_device
 
 
 @dataclass(frozen=True)
 class Run:
-    """How a benchmark runs. `quick`: tiny sizes on noise, to see that it works; its figures mean nothing."""
+    """How a benchmark runs. `quick`: tiny sizes, to see that it works; its figures mean nothing."""
 
     device: str = "cpu"
     quick: bool = False
@@ -35,26 +30,20 @@ class Run:
         for name in ("repeats", "threads"):
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} is {getattr(self, name)}, but it must be 1 or larger.")
-        try:
-            torch.zeros(1, device=self.device)
-        except (RuntimeError, AssertionError):
-            raise InputError(f"Device '{self.device}' cannot be used on this machine; use cpu.") from None
+        check_device(self.device)
 
     @property
     def cuda(self) -> bool:
         return torch.device(self.device).type == "cuda"
 
     def circumstances(self) -> dict[str, Any]:
-        """When, from which commit, on what and how it was measured."""
+        """When, from which commit, on what and how it was measured. `load_before`: how many processes wanted a core in
+        the minute before; above 0, the machine was not quiet."""
+        load = round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
         return {
             **provenance(self.device), "device": torch.device(self.device).type, "torch": torch.__version__,
-            "threads": self.threads, "repeats": self.repeats, "quick": self.quick, "load_before": _load(),
+            "threads": self.threads, "repeats": self.repeats, "quick": self.quick, "load_before": load,
         }  # fmt: skip
-
-
-def _load() -> float | None:
-    """How many processes wanted a core in the last minute: above 0 to begin with, the machine was not quiet."""
-    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
 @dataclass(frozen=True)
@@ -94,10 +83,6 @@ def _settle(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
-
-
 def ratio(above: Sequence[float], below: Sequence[float]) -> float:
     """The median of the ratios turn by turn: what slows the machine in one turn slows both.
 
@@ -105,23 +90,3 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> float:
     2.0
     """
     return statistics.median(a / b for a, b in zip(above, below, strict=True))
-
-
-def alone(job: str, spec: Spec) -> dict[str, Any]:
-    """What `job` of `alone.py` measures in a new process: its first time is a first time, its memory its own."""
-    command = [sys.executable, "-m", "fedforget.experiments.benchmarks.alone", job]
-    done = subprocess.run(command, input=json.dumps(spec), capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise FedForgetError(f"The benchmark '{job}' failed in its process: {last}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def alone_in_turns(job: str, specs: Sequence[Spec], run: Run) -> list[list[dict[str, Any]]]:
-    """For each spec, what its processes measured, `run.repeats` of them, all specs in turns."""
-    found: list[list[dict[str, Any]]] = [[] for _ in specs]
-    for turn in range(run.repeats):
-        for number, spec in enumerate(specs):
-            run.say(f"turn {turn + 1} of {run.repeats}, case {number + 1} of {len(specs)}")
-            found[number].append(alone(job, spec))
-    return found

@@ -1,42 +1,117 @@
-"""docs/performance.md and its plots, from the results of every device."""
+"""What must hold, the tables of every part, and docs/performance.md, from every device's results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from fedforget.data.files import write_text
-from fedforget.experiments.benchmarks.lines import summary
-from fedforget.experiments.benchmarks.results import Results, read_results
+from fedforget.experiments.benchmarks.measuring import ratio
+from fedforget.experiments.benchmarks.parts import AXES, Results, read_results
+from fedforget.experiments.tables import Table
 
+MEGA = 1e6
 HEAD = """# Performance
 
 Ratios taken in one run: each figure is a median over repetitions in turns with what it is compared with. Rendered by
-`python -m fedforget.experiments.benchmarks render` from {files};
+`python -m fedforget.experiments performance` from {files};
 `make bench` measures the CPU's again and renders this page.
 Nothing here is a test, and nothing in the tests depends on it.
 """
-AXES = {"clients": "clients", "parameters": "parameters", "rows": "rows s of the sketch", "target": "target samples"}
 
 
-def render(files: Sequence[Path], page: Path) -> list[Path]:
-    """Write the page and the plots beside it; the paths of what was written. A file PAGE.notes.md beside it is appended
-    as it is."""
-    sections, written = [HEAD.format(files=", ".join(f"`{file}`" for file in files))], [page]
+def summary(results: Results) -> list[Table]:
+    """Every table there are results for; the lines first."""
+    made = [lines(results)] + ([_request(results["request"])] if "request" in results else [])
+    made += [_growth(name, results[name]) for name in AXES if name in results]
+    return [table for table in made if table.rows]
+
+
+def lines(results: Results) -> Table:
+    """Each line, what was measured, and whether it is met. What was not measured is not met either: it is missing."""
+    rows = [
+        (text, _number(value), f"at {'least' if least else 'most'} {_number(limit)}",
+         "yes" if (value >= limit if least else value <= limit) else "no")
+        for text, value, limit, least in _found(results)
+    ]  # fmt: skip
+    quick = any(part["run"]["quick"] for part in results.values())
+    notes = ("A quick run: its figures mean nothing.",) if quick else ()
+    return Table("What must hold", ("line", "measured", "must be", "met"), rows, notes)
+
+
+def _found(results: Results) -> Iterator[tuple[str, float, float, bool]]:
+    """(line, value, limit, whether the value must be at least that)."""
+    if part := results.get("request"):
+        seconds, spent = part["seconds"], part["gradient_evaluations"]
+        where = f"{part['dataset']}, {part['run']['device']}"
+        if part["run"]["device"] == "cuda":
+            yield f"{where}: seconds of a whole request, warm", median(seconds["request"]), 1.0, False
+            yield f"{where}: gradient evaluations, Retrain / request", spent["retrain"] / spent["request"], 150.0, True
+        else:
+            yield f"{where}: Retrain / request", ratio(seconds["retrain"], seconds["request"]), 40.0, True
+    points = {point["clients"]: point for point in results.get("clients", {}).get("points", ())}
+    if 10 in points and 1000 in points:
+        few, many = points[10], points[1000]
+        yield "1,000 clients / 10 clients: request seconds", many["request"] / few["request"], 1.5, False
+        yield "1,000 clients / 10 clients: peak memory", many["peak_bytes"] / max(1, few["peak_bytes"]), 1.2, False
+
+
+def _request(part: Mapping[str, Any]) -> Table:
+    seconds, evaluations = part["seconds"], part["gradient_evaluations"]
+    rows = [
+        (name, f"{median(times):.3f}", _number(ratio(seconds["retrain"], times)),
+         _number(ratio(times, seconds["epoch"])), _count(evaluations.get(name, part["target"])))
+        for name, times in seconds.items()
+    ]  # fmt: skip
+    stages = ", ".join(f"{name} {1000 * took:.0f}" for name, took in part["stages"]["request"].items() if took > 5e-4)
+    note = (
+        f"{part['dataset']}: {_count(part['parameters'])} parameters, {part['clients']} clients, "
+        f"{_count(part['samples'])} samples, {part['rounds']} rounds; the target is {_count(part['target'])} samples. "
+        f"A request's milliseconds by stage: {stages}."
+    )
+    title = "A whole request against other methods and one epoch over the target"
+    columns = ("", "seconds", "Retrain / it", "it / epoch", "gradient evaluations")
+    return Table(title, columns, rows, (note,))
+
+
+def _growth(name: str, part: Mapping[str, Any]) -> Table:
+    rows = [
+        (_count(point[name]), f"{point['request']:.3f}", _number(point["over_epoch"]),
+         _count(point["gradient_evaluations"]), f"{point['peak_bytes'] / MEGA:,.1f}",
+         f"{point['stored_bytes'] / MEGA:,.1f}", f"{point['bytes'] / MEGA:,.2f}")
+        for point in part["points"]
+    ]  # fmt: skip
+    columns = (name, "seconds", "it / epoch", "gradient evaluations", "peak MB", "stored MB", "sent MB")
+    return Table(AXES[name].title, columns, rows)
+
+
+def _number(value: float) -> str:
+    """
+    >>> _number(61.23), _number(1.234), _number(40.0)
+    ('61.2', '1.23', '40')
+    """
+    text = f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def render(files: Sequence[Path], page: Path) -> None:
+    """Write the page. A file PAGE.notes.md beside it is appended as it is."""
+    sections = [HEAD.format(files=", ".join(f"`{file}`" for file in files))]
     for file in files:
         results = read_results(file)
         device = next(iter(results.values()))["run"]["device"]
-        plots = draw(results, page.with_name(f"performance-{device}"))
-        written += plots
         sections += [f"## {'GPU' if device == 'cuda' else 'CPU'}", _circumstances(results)]
         sections += [table.to_markdown() for table in summary(results)]
-        sections += [f"![How a request grows]({plot.name})" for plot in plots if plot.suffix == ".png"]
     notes = page.with_suffix(".notes.md")
     if notes.exists():
         sections.append(notes.read_text())
     write_text(page, "\n\n".join(section.strip() for section in sections) + "\n")
-    return written
 
 
 def _circumstances(results: Results) -> str:
@@ -51,29 +126,3 @@ def _circumstances(results: Results) -> str:
         )
         groups.setdefault(what, []).append(name)
     return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
-
-
-def draw(results: Results, stem: Path) -> list[Path]:
-    """Seconds and peak memory of a request along each axis that was measured."""
-    from fedforget.experiments.drawing import BLUE, RED, save
-
-    axes = [name for name in AXES if name in results]
-    if not axes:
-        return []
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.4 * len(axes), 5.2), dpi=100, layout="constrained")
-    panels = figure.subplots(2, len(axes), squeeze=False)
-    for column, name in enumerate(axes):
-        points = results[name]["points"]
-        across = [point[name] for point in points]
-        for row, (label, colour, values) in enumerate((
-            ("seconds of a request", BLUE, [point["request"] for point in points]),
-            ("peak MB", RED, [max(point["peak_bytes"], 1e4) / 1e6 for point in points]),
-        )):  # fmt: skip
-            panel = panels[row][column]
-            panel.loglog(across, values, marker="o", color=colour)
-            panel.set_xlabel(AXES[name])
-            panel.set_ylabel(label)
-            panel.grid(True, which="major", alpha=0.3)
-    return save(figure, stem)
