@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from fedforget.cli.audit import show_audit
+from fedforget.cli.audit import audit_table
 from fedforget.cli.terminal import JsonOption, progress_bars
-from fedforget.runs.demo import demo_run
-from fedforget.runs.record import REPORT
+from fedforget.runs.demo import demo_run, where_it_ended
+
+INDENT = "   "
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where to write the run and the report.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Where to write the run and the reports.")] = Path("demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """The main job on embedded data: train, receive a request, forget, audit against Retrain, show a report."""
+    """The main job on embedded data: train, serve a poisoned and an honest request, audit both against Retrain."""
     console = Console(stderr=as_json, highlight=False)
+
+    def say(line: str) -> None:
+        shown = textwrap.fill(line, console.width, subsequent_indent=INDENT, break_long_words=False)
+        console.print(shown, markup=False, soft_wrap=True)
+
     with progress_bars(as_json) as progress:
-        result = demo_run(out, progress=progress, say=lambda line: console.print(line, markup=False))
+        audits = demo_run(out, progress=progress, say=say)
     if as_json:
-        print(json.dumps(result.to_json()))
+        print(json.dumps({"audits": [audit.to_json() for audit in audits]}))
         return
-    show_audit(result, out / REPORT)
+    for audit in audits:
+        console.print()
+        console.print(audit_table(audit))
+        for line in where_it_ended(out, audit):
+            say(line)
