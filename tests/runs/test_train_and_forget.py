@@ -666,13 +666,13 @@ def test_the_demo_shows_the_ladder_and_where_each_request_ended(tmp_path: Path):
     assert words[0].startswith("overwrite: forgotten. ")
     assert words[1].startswith("overwrite: not enough evidence. ")
     ended = where_it_ended(tmp_path / "demo", poisoned)
-    assert ended[0].startswith("Ended at overwrite: forgotten. ")
-    assert "Retrain, which never saw it, is at 0.0 %" in ended[1]
-    assert ended[2].startswith("The audit says: forgotten. ")
-    assert ended[3] == f"Report: {tmp_path / 'demo' / 'poisoned.html'}"
+    assert ended[0].startswith("class 3 of client 0: Ended at overwrite: forgotten. ")
+    assert ended[1] == "   0.0 % of it is recognised as trained; Retrain, which never saw it, is at 0.0 %."
+    assert ended[2].startswith("   The audit says: forgotten. ")
+    assert ended[3] == f"   Report: {tmp_path / 'demo' / 'poisoned.html'}"
     ended = where_it_ended(tmp_path / "demo", honest)
-    assert ended[0].startswith("The model stays as it was: not enough evidence. ")
-    assert ended[2].startswith("The audit says: not enough evidence. ")
+    assert ended[0].startswith("class 7 of client 1: The model stays as it was: not enough evidence. ")
+    assert ended[2].startswith("   The audit says: not enough evidence. ")
     retrained = Path(ended[3].split()[-1])
     assert load_model(retrained / "model.safetensors", record.Result.read(retrained).sha256)
     assert record.Result.read(retrained).exact

@@ -57,21 +57,8 @@ def audit(
 
 
 def show_audit(result: Audit, report: Path) -> None:
-    """The audit's table on the terminal, the verdicts, and where the report is."""
+    """The audit's table on the terminal."""
     console = Console(highlight=False)
-    console.print(audit_table(result))
-    for row in result.rows:
-        if row.verdict is not None and row.method != BEFORE:
-            line = f"{row.method} ({row.preset}): {verdict_line(row.verdict)}"
-            console.print(line, markup=False, soft_wrap=True)
-        for note in [row.note, *notes_beside([Rung.from_json(rung) for rung in row.rungs or ()], row.notes)]:
-            if note:
-                console.print(f"{row.method} ({row.preset}): {note}", markup=False, soft_wrap=True)
-    console.print(f"Report: {report}", markup=False, soft_wrap=True)
-
-
-def audit_table(result: Audit) -> Table:
-    """The figures of every model."""
     feature = any(row.sensitivity is not None for row in result.rows)
     title = f"Forgetting {result.target} ({result.target_samples} samples), in percent: test data;\n" + (
         "test data without the feature; retained data; S: how sensitive the model is to the feature"
@@ -100,4 +87,12 @@ def audit_table(result: Audit) -> Table:
         seconds = "–" if row.cost is None else f"{row.cost.total_seconds:.2f}"
         gradients = "–" if row.cost is None else f"{row.cost.gradient_evaluations:,.0f}"
         table.add_row(name, *shown, seconds, gradients)
-    return table
+    console.print(table)
+    for row in result.rows:
+        if row.verdict is not None and row.method != BEFORE:
+            line = f"{row.method} ({row.preset}): {verdict_line(row.verdict)}"
+            console.print(line, markup=False, soft_wrap=True)
+        for note in [row.note, *notes_beside([Rung.from_json(rung) for rung in row.rungs or ()], row.notes)]:
+            if note:
+                console.print(f"{row.method} ({row.preset}): {note}", markup=False, soft_wrap=True)
+    console.print(f"Report: {report}", markup=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_folder, forget_run
 from fedforget.runs.ladder import Rung
 from fedforget.runs.record import Audit, Figures, Result
-from fedforget.runs.told import end_sentence, share_of, tried_sentence, untold
+from fedforget.runs.told import end_sentence, tried_sentence, untold
 from fedforget.runs.train import train_run
 
 POISONED = ErasureRequest.of_class(client=0, label=3)
@@ -44,14 +44,13 @@ def demo_run(folder: Path, *, progress: Progress = silent, say: Callable[[str], 
         train_run(folder, progress=progress)
     else:
         say("1  Training: 4 clients, 1,437 digits. Client 0's threes carry a trigger and the wrong label "
-            f"{config.backdoor.flipped_label}: a memory that is easy to see.")  # fmt: skip
+            f"{config.backdoor.flipped_label}.")  # fmt: skip
         train_run(folder, config, progress=progress)
-    say("2  Client 0 withdraws its poisoned threes. The ladder: overwrite, else rebuild, else retrain, and a check "
-        "after each rung.")  # fmt: skip
+    say("2  Client 0 withdraws its threes, which are poisoned. The ladder: overwrite, else rebuild, else retrain.")
     _serve(folder, POISONED, progress, say)
     say("3  Client 1 withdraws its sevens, which are honest: others hold digits like them.")
     _serve(folder, HONEST, progress, say)
-    say("4  Auditing both, each against three oracles: models trained afresh without the target.")
+    say("4  Auditing both, against three oracles each: models trained afresh without the target.")
     return [
         audit_run(folder, [request], level="quick", progress=progress, report=report)
         for request, report in REPORTS.items()
@@ -74,26 +73,19 @@ def _serve(folder: Path, request: ErasureRequest, progress: Progress, say: Calla
 
 
 def where_it_ended(folder: Path, audit: Audit) -> list[str]:
-    """What became of the request that was audited, what that means, and how it stands beside Retrain."""
+    """What became of the request that was audited, what that means, and what the audit says of it beside Retrain."""
     retrain, row = audit.row("retrain:default"), audit.row(f"{LADDER}:default")
     assert row.verdict is not None
-    assert row.cost is not None
     lines = [
-        end_sentence([Rung.from_json(rung) for rung in row.rungs or ()]),
-        f"{_known(row)} of the target is recognised as trained; Retrain, which never saw it, is at {_known(retrain)}. "
-        f"Test accuracy {_accuracy(row)}, Retrain {_accuracy(retrain)}. "
-        f"Cost: {share_of(row.cost.gradient_evaluations, row.retrain_forecast)}.",
-        f"The audit says: {row.verdict['word']}. {row.verdict['reasons'][0]}",
+        f"{audit.target}: {end_sentence([Rung.from_json(rung) for rung in row.rungs or ()])}",
+        f"   {_known(row)} of it is recognised as trained; Retrain, which never saw it, is at {_known(retrain)}.",
+        f"   The audit says: {row.verdict['word']}. {row.verdict['reasons'][0]}",
     ]
     if row.verdict["word"] not in GONE:
         retrained = branch_folder(Run(folder), audit.requests, "retrain", "default")
-        lines.append(f"Whoever must be sure takes the retrained model, which is exact: {retrained}")
-    return [*lines, f"Report: {folder / REPORTS[audit.requests[0]]}"]
+        lines.append(f"   Whoever must be sure takes the retrained model, which is exact: {retrained}")
+    return [*lines, f"   Report: {folder / REPORTS[audit.requests[0]]}"]
 
 
 def _known(row: Figures) -> str:
     return "–" if row.now is None or row.now.bd_acc is None else f"{row.now.bd_acc:.1f} %"
-
-
-def _accuracy(row: Figures) -> str:
-    return "–" if row.now is None or row.now.test_acc is None else f"{row.now.test_acc:.1f} %"
