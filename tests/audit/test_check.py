@@ -235,7 +235,7 @@ def test_forgotten(untouched: Sight, model: Sight, scout: Sight | None, sees: se
             HONEST,
             seen(160, kind=158),
             LEARNT,
-            {"comes_back": True},
+            {"overwritten": True},
             "Return one round later is 19.0 points",
         ),
         (REMEMBERED, replace(HONEST, area=None), None, LEARNT, {}, "Membership could not be measured"),
@@ -272,7 +272,7 @@ def test_harmful():
     within = told(BACKDOOR, replace(CLEAN, elsewhere=(Share(445, 500), Share(440, 500))))
     assert within.word == "forgotten"
     class_gone = replace(CLEAN, target=Share(0, 200), elsewhere=(Share(200, 500), Share(450, 500)))
-    for more, word in (({"limit": 0.9, "comes_back": True}, "harmful"), ({"limit": 0.9}, "forgotten")):
+    for more, word in (({"limit": 0.9, "overwritten": True}, "harmful"), ({"limit": 0.9}, "forgotten")):
         assert told(BACKDOOR, class_gone, **more).word == word
 
 
@@ -296,7 +296,7 @@ def any_sight(chance: random.Random, of: int, of_kind: int, elsewhere: list[int]
     return Sight(share(of), share(of_kind), labels, tuple(share(count) for count in elsewhere), area)
 
 
-def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, comes_back: bool, limit: float) -> str:
+def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwritten: bool, limit: float) -> str:
     """The rule once more, from the equations alone."""
     z = NormalDist().inv_cdf(1 - 0.05 / 2)
 
@@ -329,7 +329,7 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, comes_ba
         return value + sign * z * error > BASE[name] + 3 * error
 
     sees = [name for name, (v, e) in readings(untouched).items() if over(name, v, e, -1)]
-    looks = [readings(now), readings(later, now if comes_back else None)]
+    looks = [readings(now), readings(later, now if overwritten else None)]
     if sees:
         for found in looks:
             if any(name not in found for name in sees):
@@ -337,13 +337,14 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, comes_ba
             for name, (v, e) in found.items():
                 if over(name, v, e, -1) or (name in [*sees, "return"] and not v + z * e < BASE[name] + 3 * e):
                     return "not forgotten"
-    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, later)]
+    kept = later if overwritten else now
+    counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, kept)]
     if counted[0] and counted[0] == counted[1]:
-        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, later.elsewhere, strict=True)) / counted[0]
+        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True)) / counted[0]
         if lost - math.sqrt(0.2 / counted[0]) > limit:
             return "harmful"
-    one, other = untouched.known, later.known
-    if comes_back and one is not None and other is not None and other < one / 2:
+    one, other = untouched.known, kept.known
+    if overwritten and one is not None and other is not None and other < one / 2:
         return "harmful"
     return "forgotten" if sees else "not enough evidence"
 
@@ -360,9 +361,9 @@ def test_any_counts_give_the_word_of_the_rule_and_nothing_seen_is_never_forgotte
                            area=None if sights[1].area is None else (0.5, 0.02))  # fmt: skip
             sights[1:3] = [good, good]
         untouched, now, later, scout = sights
-        comes_back, limit = chance.random() < 0.5, chance.choice([0.015, 1.0])
-        found = check(untouched, now, later, scout, looks=2, limit=limit, comes_back=comes_back)
-        assert found.word == slow_word(untouched, now, later, scout, comes_back, limit), sights
+        overwritten, limit = chance.random() < 0.5, chance.choice([0.015, 1.0])
+        found = check(untouched, now, later, scout, looks=2, limit=limit, overwritten=overwritten)
+        assert found.word == slow_word(untouched, now, later, scout, overwritten, limit), sights
         assert found.word != "forgotten" or found.sees
         unseen += not found.sees
         words[found.word] += 1

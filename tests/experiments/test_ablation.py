@@ -1,4 +1,4 @@
-"""The ablation: one thing at a time around `recommended`, PCA in place of the sketch, and bills that stand alone."""
+"""The ablation: one thing at a time around `overwrite`, PCA in place of the sketch, and bills that stand alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_variant_is_a_valid_change_of_one_factor():
 
 
 def test_the_cells(chosen: Options):
-    whole = replace(chosen, quick=False, classes=None, methods=(("fedaf", "recommended"),))
+    whole = replace(chosen, quick=False, classes=None, methods=(("overwrite", "default"),))
     specs = ABLATION.specs(whole)
     assert len(specs) == 3 * len(variants(tuple(FACTORS)))
     assert all(dict(spec.overrides) == variants(tuple(FACTORS))[str(spec.setting)] for spec in specs)
@@ -78,7 +78,7 @@ def test_what_auto_stands_for_is_not_shown_twice(chosen: Options):
     assert len(rows) == 3
     (table,) = ABLATION.tables(rows)
     assert [(line[0], line[-1]) for line in table.rows] == [
-        ("preserver=sketch sketch_rows=10", "1"), (f"preserver=sketch sketch_rows={s} (as recommended)", "1"),
+        ("preserver=sketch sketch_rows=10", "1"), (f"preserver=sketch sketch_rows={s} (as it is)", "1"),
     ]  # fmt: skip
     assert of(rows, BASE)["settings"] == of(rows, f"sketch_rows={s}")["settings"]
     assert of(rows, BASE)["test_acc"] == of(rows, f"sketch_rows={s}")["test_acc"]
@@ -108,4 +108,4 @@ def test_a_factor_that_was_not_run_has_no_table(chosen: Options):
     rows = reproduce(only(BASE, "memory=uniform"), chosen)
     assert [table.title.partition(":")[0] for table in ABLATION.tables(rows)] == ["memory"]
     (memory,) = ABLATION.tables(rows)
-    assert [line[0] for line in memory.rows] == ["memory=uniform", "memory=reminded (as recommended)"]
+    assert [line[0] for line in memory.rows] == ["memory=uniform", "memory=reminded (as it is)"]

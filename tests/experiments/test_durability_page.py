@@ -17,20 +17,20 @@ from fedforget.experiments.tables import Entry
 
 @pytest.mark.real
 def test_the_page_is_made_of_the_cells(options: Options):
-    chosen = replace(options, methods=parse_methods("retrain,fedaf"), targets=("class",), classes=(0,))
+    chosen = replace(options, methods=parse_methods("retrain,overwrite"), targets=("class",), classes=(0,))
     rows = reproduce(DURABILITY, chosen)
-    retrain, fedaf = (next(row for row in rows if row["method"] == name) for name in ("retrain", "fedaf"))
+    retrain, overwrite = (next(row for row in rows if row["method"] == name) for name in ("retrain", "overwrite"))
     table = prices("class", {"digits": rows})
-    line = next(line for line in table.rows if line[1] == "fedaf recommended")
+    line = next(line for line in table.rows if line[1] == "overwrite")
     cost, bd, bd_later, test, _ = (entry for entry in line if isinstance(entry, Entry))
-    assert cost.mean == pytest.approx(100 * fedaf["gradient_evaluations"] / retrain["gradient_evaluations"])
-    assert bd.mean == pytest.approx(fedaf["later"]["3"]["bd_acc"] - retrain["later"]["3"]["bd_acc"])
-    assert test.mean == pytest.approx(fedaf["later"]["3"]["test_acc"] - retrain["later"]["3"]["test_acc"])
+    assert cost.mean == pytest.approx(100 * overwrite["gradient_evaluations"] / retrain["gradient_evaluations"])
+    assert bd.mean == pytest.approx(overwrite["later"]["3"]["bd_acc"] - retrain["later"]["3"]["bd_acc"])
+    assert test.mean == pytest.approx(overwrite["later"]["3"]["test_acc"] - retrain["later"]["3"]["test_acc"])
     assert bd_later.mean is None, "a quick run ends after 3 rounds"
     assert "retrain" not in [line[1] for line in table.rows]
 
     (page,) = write_overview(DURABILITY, DURABILITY.cell_file(chosen).parent)
-    assert "fedaf recommended" in page.read_text()
+    assert "overwrite" in page.read_text()
     assert "digits-quick" in page.read_text()
 
 

@@ -62,7 +62,7 @@ def test_a_row_has_every_field(options: Options):
         assert row["note"] is None
         assert all(row[name] is not None for name in ROW - {"setting", "paper"}), row
     assert [(r["class"], r["method"]) for r in rows] == [
-        (label, method) for label in (0, 1) for method in ("retrain", "fedaf-c", "fedaf")
+        (label, method) for label in (0, 1) for method in ("retrain", "fedaf-c", "overwrite")
     ]
     json.dumps(rows, allow_nan=False)
 
@@ -117,7 +117,7 @@ main()
 
 
 def process(out: Path) -> subprocess.Popen[str]:
-    words = ["reproduce", "completeness", "--quick", "--methods", "retrain,fedaf-c,fedaf:recommended"]
+    words = ["reproduce", "completeness", "--quick", "--methods", "retrain,fedaf-c,overwrite"]
     words += ["--trials", "2", "--threads", "1", "--json", "--out", str(out)]
     return subprocess.Popen(
         [sys.executable, "-c", SCRIPT, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -186,7 +186,7 @@ def test_time_takes_the_cells_of_completeness(options: Options, monkeypatch: pyt
     timed = reproduce(TIME, options)
     assert [r["key"] for r in timed] == [r["key"] for r in rows if r["class"] == 0]
     table = TIME.tables(timed)[0]
-    assert [row[0] for row in table.rows] == ["retrain", "fedaf-c", "fedaf recommended"]
+    assert [row[0] for row in table.rows] == ["retrain", "fedaf-c", "overwrite"]
     seconds = {r["method"]: r["seconds"] for r in timed}
     assert table.rows[1][2].mean == pytest.approx(seconds["retrain"] / seconds["fedaf-c"])
     timed[0]["hardware"] = "another machine"
@@ -217,13 +217,11 @@ def test_a_new_method_appears_by_itself(options: Options, monkeypatch: pytest.Mo
 def test_all_is_every_method_and_every_preset_of_some():
     pairs = parse_methods("all")
     assert {method for method, _ in pairs} == set(METHODS)
-    assert [preset for method, preset in pairs if method == "fedaf"] == [
-        "recommended", "quick", "lasting", "thorough", "paper",
-    ]  # fmt: skip
+    assert [preset for method, preset in pairs if method == "fedaf-c"] == ["default", "replace"]
     assert [preset for method, preset in pairs if method == "cdp"] == ["paper", "code"]
     assert [preset for method, preset in pairs if method == "frr"] == ["paper"], "the other form takes too long"
-    assert len(pairs) == len(METHODS) + 7
-    assert parse_methods("fedaf, fedaf:paper,fedaf") == (("fedaf", "recommended"), ("fedaf", "paper"))
+    assert len(pairs) == len(METHODS) + 3
+    assert parse_methods("cdp, cdp:code,cdp") == (("cdp", "paper"), ("cdp", "code"))
 
 
 @pytest.mark.real
@@ -283,8 +281,9 @@ def test_quick_is_on_every_output(options: Options):
         (lambda: Options(out=Path(__file__)), "is not a folder; choose another --out."),
         (lambda: parse_classes("0-x"), "The classes '0-x' cannot be read; write them as 0-9 or 0,3,7."),
         (lambda: parse_classes("5-3"), "The classes '5-3' cannot be read; write them as 0-9 or 0,3,7."),
-        (lambda: parse_methods("magic"), "Method 'magic' is unknown; choose one of retrain"),
-        (lambda: parse_methods("fedaf:magic"), "Method 'fedaf' has no preset 'magic'; choose one of recommended, "),
+        (lambda: parse_methods("magic"), "Method 'magic' is unknown; choose one of ladder, overwrite, rebuild,"),
+        (lambda: parse_methods("retrain,ladder"), "The ladder is no method but climbs three of them; its"),
+        (lambda: parse_methods("fedaf:magic"), "Method 'fedaf' has no preset 'magic'; choose one of paper."),
     ],
 )  # fmt: skip
 def test_bad_choices_are_refused(make: Callable[[], object], sentence: str):
@@ -334,7 +333,7 @@ def test_cells_of_other_settings_are_refused(options: Options, monkeypatch: pyte
 
 def test_a_cell_that_is_older_than_a_setting_counts_as_its_default(options: Options):
     """Also where the default is `auto`, which stands for a number."""
-    chosen = replace(options, classes=(0,), methods=parse_methods("fedaf"))
+    chosen = replace(options, classes=(0,), methods=parse_methods("overwrite"))
     rows = reproduce(COMPLETENESS, chosen)
     path = COMPLETENESS.cell_file(chosen)
     cells = [json.loads(line) for line in path.read_text().splitlines()]
@@ -346,7 +345,7 @@ def test_a_cell_that_is_older_than_a_setting_counts_as_its_default(options: Opti
 
 @pytest.mark.parametrize(("value", "accepted"), [("samples", True), ("statistics", False)])
 def test_a_setting_that_has_left_counts_as_what_is_fixed_now(options: Options, value: str, accepted: bool):
-    (spec,) = COMPLETENESS.specs(replace(options, classes=(0,), methods=parse_methods("fedaf")))
+    (spec,) = COMPLETENESS.specs(replace(options, classes=(0,), methods=parse_methods("overwrite")))
     cell = {"method_settings": {**(settings_of(spec, options) or {}), "sketch_ahead": False, "target_data": value}}
     if accepted:
         check_settings(spec, options, cell, options.out)
@@ -355,9 +354,9 @@ def test_a_setting_that_has_left_counts_as_what_is_fixed_now(options: Options, v
             check_settings(spec, options, cell, options.out)
 
 
-@pytest.mark.parametrize(("method", "accepted"), [("fedaf:paper", True), ("fedaf", False)])
+@pytest.mark.parametrize(("method", "accepted"), [("fedaf:paper", True), ("overwrite", False)])
 def test_a_setting_that_changes_nothing_may_differ_in_a_cell(options: Options, method: str, accepted: bool):
-    """`paper` names a learning rate, so its step length is idle; `recommended` derives the rate from it."""
+    """`paper` names a learning rate, so its step length is idle; `overwrite` derives the rate from it."""
     chosen = replace(options, classes=(0,), methods=parse_methods(method))
     rows = reproduce(COMPLETENESS, chosen)
     path = COMPLETENESS.cell_file(chosen)

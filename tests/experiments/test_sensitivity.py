@@ -32,12 +32,12 @@ def settings_used(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("name", VALUES)
 def test_the_cells(name: str, options: Options):
-    whole = replace(options, quick=False, methods=(("fedaf", "paper"), ("fedaf", "recommended")))
+    whole = replace(options, quick=False, methods=(("fedaf", "paper"), ("overwrite", "default")))
     specs = EXPERIMENTS[name].specs(whole)
-    assert len(specs) == 3 * 2 * len(VALUES[name]), "three trials of the first class, both presets"
+    assert len(specs) == 3 * 2 * len(VALUES[name]), "three trials of the first class, both methods"
     assert {spec.label for spec in specs} == {0}
-    for preset in ("paper", "recommended"):
-        assert [s.setting for s in specs if s.preset == preset and s.trial == 0] == list(VALUES[name])
+    for method in ("fedaf", "overwrite"):
+        assert [s.setting for s in specs if s.method == method and s.trial == 0] == list(VALUES[name])
 
 
 @pytest.mark.real
@@ -50,26 +50,26 @@ def test_lambda_is_the_strength_without_the_n(options: Options, settings_used: l
     assert all(row["overrides"]["strength"] == row["setting"] for row in rows)
 
 
-def bills(rows: list[dict[str, Any]], preset: str) -> dict[Any, float]:
-    return {row["setting"]: row["gradient_evaluations"] for row in rows if row["preset"] == preset}
+def bills(rows: list[dict[str, Any]], method: str) -> dict[Any, float]:
+    return {row["setting"]: row["gradient_evaluations"] for row in rows if row["method"] == method}
 
 
 @pytest.mark.real
 def test_epochs_are_passes_over_the_target(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["epochs"], replace(options, methods=None, classes=(0,)))
     target = sum(1 for _ in target_samples(options))
-    bill = bills(rows, "recommended")
+    bill = bills(rows, "overwrite")
     for epochs in VALUES["epochs"]:
         assert bill[epochs] - bill[1] == pytest.approx((epochs - 1) * target), "and nothing else changes"
     assert all(s.stop_below is None and s.min_steps == 0 for s in settings_used)
-    assert bill[1] < bills(rows, "recommended")[5]
+    assert bill[1] < bills(rows, "overwrite")[5]
 
 
 @pytest.mark.real
 def test_teachers_are_asked_about_every_target_sample(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["teachers"], replace(options, methods=None, classes=(0,)))
     target = sum(1 for _ in target_samples(options))
-    bill = bills(rows, "paper")
+    bill = bills(rows, "fedaf")
     assert bill[20] - bill[5] == pytest.approx(15 * FORWARD_COST * target)
     assert {s.memory for s in settings_used} == {"debiased"}
     assert {s.teachers for s in settings_used} == set(VALUES["teachers"])

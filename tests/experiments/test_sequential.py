@@ -57,7 +57,7 @@ def test_the_cells(options: Options):
 
 @pytest.mark.real
 def test_each_step_goes_on_from_the_one_before(options: Options, log: list[Served]):
-    rows = reproduce(SEQUENTIAL, replace(options, classes=(0, 1, 2), methods=parse_methods("fedaf,fedaf-c")))
+    rows = reproduce(SEQUENTIAL, replace(options, classes=(0, 1, 2), methods=parse_methods("overwrite,fedaf-c")))
     assert len(log) == 6, "every step is served once"
     for first, second, third in (log[:3], log[3:]):
         assert (first.requests, second.requests, third.requests) == ((ZERO,), (ONE,), (TWO,))
@@ -102,14 +102,14 @@ def test_no_method_trains_on_what_was_served(options: Options, monkeypatch: pyte
     ask, forget = LocalFederation.ask, scenario.forget
     monkeypatch.setattr(LocalFederation, "ask", watched)
     monkeypatch.setattr(scenario, "forget", named)
-    rows = reproduce(SEQUENTIAL, replace(options, methods=parse_methods("retrain,fedaf,sga,cdp,not")))
+    rows = reproduce(SEQUENTIAL, replace(options, methods=parse_methods("retrain,overwrite,sga,cdp,not")))
     assert all(row["note"] is None for row in rows)
-    assert {method for method, served, _ in trained if served} >= {"retrain", "fedaf", "cdp", "not"}
+    assert {method for method, served, _ in trained if served} >= {"retrain", "overwrite", "cdp", "not"}
 
 
 @pytest.mark.real
 def test_a_step_takes_up_the_model_that_an_earlier_run_left(options: Options, log: list[Served]):
-    chosen = replace(options, methods=parse_methods("fedaf"))
+    chosen = replace(options, methods=parse_methods("overwrite"))
     reproduce(SEQUENTIAL, replace(chosen, classes=(0, 1)))
     whole = SEQUENTIAL.cell_file(chosen).read_text()
     SEQUENTIAL.cell_file(chosen).write_text(whole.split("\n")[0] + "\n")

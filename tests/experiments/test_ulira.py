@@ -112,7 +112,7 @@ def test_untouched_models_are_told_apart_and_retrained_ones_are_not(options: Opt
             return found
 
     monkeypatch.setattr(engine, "Bench", Watched)
-    chosen = replace(options, trials=5, targets=("samples",), methods=parse_methods("fedaf,cdp"))
+    chosen = replace(options, trials=5, targets=("samples",), methods=parse_methods("overwrite,cdp"))
     rows = reproduce(ULIRA, chosen)
     assert (len(asked), len(rows)) == (5, 25)
     assert len(set(asked)) == 1, "one target for all shadows"
@@ -143,7 +143,7 @@ def test_untouched_models_are_told_apart_and_retrained_ones_are_not(options: Opt
     assert "No model is worse than the untouched one" in page
     assert "contains 50 %, as it must." in page
     assert "D_KL(unlearned || oracle)" in page
-    assert "--targets samples --methods retrain:default,fedaf:recommended,cdp:paper --trials 5 --seed 0" in page
+    assert "--targets samples --methods overwrite:default,retrain:default,cdp:paper --trials 5 --seed 0" in page
     assert "cdp paper, 5 of 5 cells without a model" in page
 
 

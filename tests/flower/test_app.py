@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,13 @@ from fedforget.federation.rounds import run_round
 from fedforget.flower import APP
 from fedforget.flower.app.apps import client_app, serve
 from fedforget.flower.app.settings import DEFAULTS, AppSettings
-from fedforget.methods import forget
+from fedforget.methods import DEFAULT_METHOD, METHODS
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import forget_run
+from fedforget.runs.ladder import climb
 from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
@@ -42,7 +45,7 @@ def grid_for(config: dict[str, Any], tmp_path: Path) -> InProcessGrid:
 @pytest.mark.real
 def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     """Train, forget, audit against Retrain: the same run folder, but for the times."""
-    settings = AppSettings.read({**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "method": "fedaf,sga"})
+    settings = AppSettings.read({**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "method": "ladder,sga"})
     summary = serve(grid_for(CONFIG, tmp_path), settings)
     train_run(tmp_path / "local", settings.run)
     for method, preset in settings.methods:
@@ -55,26 +58,29 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     for row, same in zip(summary["audit"], expected["rows"], strict=True):
         distances = [told.pop("distance_to_retrain", {}) for told in (row, same)]
         assert distances[0] == pytest.approx(distances[1]), "a sum over models that lie elsewhere in memory"
-        assert {k: v for k, v in row.items() if k not in TIMES} == {k: v for k, v in same.items() if k not in TIMES}
+        assert timeless(row) == timeless(same)
     rows = {f"{row['method']}:{row['preset']}": row["model"] for row in expected["rows"]}
     assert {name: told["digest"] for name, told in summary["forgotten"].items()} == {
-        name: rows[name] for name in ("fedaf:recommended", "sga:ewc")
+        name: rows[name] for name in ("ladder:default", "sga:ewc")
     }
     assert summary["trained"] == rows["before:None"]
     assert json.loads((tmp_path / "flower" / "summary.json").read_text())["forgotten"] == summary["forgotten"]
+    (climbed,) = [row for row in expected["rows"] if row["method"] == "ladder"]
+    for name in ("rungs", "notes", "retrain_forecast"):
+        assert timeless(summary["forgotten"]["ladder:default"][name]) == timeless(climbed[name])
 
 
 @pytest.mark.real
 def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path: Path):
     """What is measured on private data is measured at the node; nothing is retrained."""
-    config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone", "method": "fedaf"}
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone"}
     settings = AppSettings.read(config)
     summary = serve(grid_for(CONFIG, tmp_path), settings)
     assert settings.request is not None
     train_run(tmp_path / "local", settings.run)
-    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    forget_run(tmp_path / "local", [settings.request], adopt=True)
     expected = audit_run(tmp_path / "local", level="alone").to_json()["rows"]
-    assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "fedaf"]
+    assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "ladder"]
     assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
     assert summary["audit"][1]["verdict"]["with_oracle"] is False
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
@@ -89,7 +95,7 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
     summary = serve(grid_for(config, tmp_path), settings)
     assert summary["target"] == "the 4x4 patch at 2,2 of client 0"
     train_run(tmp_path / "local", settings.run)
-    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    forget_run(tmp_path / "local", [settings.request], adopt=True)
     expected = audit_run(tmp_path / "local").to_json()["rows"]
     assert [row["model"] for row in summary["audit"]] == [row["model"] for row in expected]
     for row, same in zip(summary["audit"], expected, strict=True):
@@ -97,6 +103,43 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
 
 
 TIMES = {"seconds", "seconds_by_stage", "peak_bytes"}
+
+
+def timeless(told: Any) -> Any:
+    """What was told, but for the clock and the memory."""
+    if isinstance(told, dict):
+        return {name: timeless(value) for name, value in told.items() if name not in TIMES}
+    if isinstance(told, list):
+        return [timeless(value) for value in told]
+    return re.sub(r"about [\d.]+ s", "about - s", told) if isinstance(told, str) else told
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("words", "rung"),
+    [({"effort": "retrain"}, "retrain"), ({"at-most": "overwrite"}, "overwrite"), ({"effort": "rebuild"}, "rebuild")],
+)
+def test_a_climb_begins_and_ends_where_the_run_config_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, words: dict[str, Any], rung: str
+):
+    """And the log tells how it goes on."""
+    settings = AppSettings.read({**CONFIG, **words, "out": str(tmp_path / "run")})
+    with caplog.at_level(logging.INFO, "flwr"):
+        first = serve(grid_for(CONFIG, tmp_path), settings)["forgotten"]
+    (climbed,) = first["ladder:default"]["rungs"]
+    assert climbed["name"] == rung
+    said = [record.getMessage() for record in caplog.records if record.name == "flwr"]
+    said = said[next(place for place, sentence in enumerate(said) if " of a retraining" in sentence) :]
+    assert said[0].startswith(f"{rung}: about ")
+    assert said[1] == f"{rung}: {climbed['word']}. {climbed['reason']}"
+    assert said[2].startswith(f"Tried: {rung} ({climbed['word']}, ")
+    assert climbed["word"] in said[3]
+    assert serve(grid_for(CONFIG, tmp_path), settings)["forgotten"] == first, "the same again changes nothing"
+    other = AppSettings.read(
+        {**CONFIG, "effort": "rebuild" if rung == "retrain" else "retrain", "out": str(settings.out)}
+    )
+    with pytest.raises(InputError, match=r"^The run has served class 3 of client 0 already, and went on from there;"):
+        serve(grid_for(CONFIG, tmp_path), other)
 
 
 def test_a_run_goes_on_in_its_folder(tmp_path: Path):
@@ -109,7 +152,7 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
     assert first["forgotten"] == {}
     later = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
     assert later["trained"] == first["trained"]
-    assert list(later["forgotten"]) == ["fedaf:recommended"]
+    assert list(later["forgotten"]) == ["ladder:default"]
     assert Run(tmp_path / "run").rounds_done == 2
     with pytest.raises(InputError, match=r"holds another run; choose another out\.$"):
         serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "lr": 0.1}))
@@ -120,7 +163,7 @@ def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
     out = {"out": str(tmp_path / "run")}
     config = {k: v for k, v in CONFIG.items() if k != "backdoor"}
     first = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
-    forgot = first["forgotten"]["fedaf:recommended"]["digest"]
+    forgot = first["forgotten"]["ladder:default"]["digest"]
     again = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "method": "sga"}))
     assert again["forgotten"] == first["forgotten"], "the same request again changes nothing"
     second = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "request-client": 1}))
@@ -130,8 +173,8 @@ def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
     settings = AppSettings.read(config)
     federation = settings.run.build_federation(settings.run.load_dataset())
     start = Run(tmp_path / "run").load_trunk(Trunk("checkpoints/round-002-served-1.safetensors", _sum(tmp_path, 1)))
-    expected = forget(federation, start, served[1], settings.run.schedule, served=served[:1])
-    assert second["forgotten"]["fedaf:recommended"]["digest"] == digest(expected.state)
+    expected = climb(federation, start, served[1], settings.run.schedule, served=served[:1])
+    assert second["forgotten"]["ladder:default"]["digest"] == digest(expected.state)
 
 
 def _sum(tmp_path: Path, served: int) -> str:
@@ -196,7 +239,7 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"run": "3"}, "Run config 'run' must be the configuration in a run's run.json, as JSON."),
         ({"run": '{"hue": 1}'}, "The configuration has the unknown entry 'hue'; it may have backdoor, clients,"),
         ({"run": "{}", "lr": 0.1}, "The run config gives a whole run, and 'lr' beside it; leave one of the two out."),
-        ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
+        ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of ladder, overwrite, rebuild, retrain, fedaf,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
         ({"request-class": 3}, "Name one target, and whose it is: request-client, with request-class,"),
         ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "Name one target, and whose it is: "),
@@ -207,13 +250,21 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ),
         ({"request-client": 0, "request-feature": "7,7"}, "'7,7' is no feature; give the number of a column, or a"),
         (
-            {"request-client": 0, "request-feature": "2,2,2,2", "method": "fedaf,sga"},
+            {"request-client": 0, "request-feature": "2,2,2,2", "method": "ladder,sga"},
             "Method 'sga' cannot forget the 2x2 patch at 2,2 of client 0: it takes back",
         ),
         (
-            {"request-client": 0, "request-feature": "2,2,2,2", "preset": "paper"},
-            "The paper's FedAF does not say how the 2x2 patch at 2,2 of client 0 would be forgotten",
+            {"request-client": 0, "request-feature": "2,2,2,2", "method": "fedaf", "preset": "paper"},
+            "Method 'fedaf' cannot forget the 2x2 patch at 2,2 of client 0: it is the paper's, which says nothing of",
         ),
+        (
+            {"request-client": 0, "request-feature": "2,2,2,2", "effort": "rebuild"},
+            "Method 'rebuild' cannot forget the 2x2 patch at 2,2 of client 0: it asks how well the target is known",
+        ),
+        ({"preset": "paper"}, "Method 'ladder' has no preset 'paper'; choose one of default."),
+        ({"effort": "thorough"}, "The rung 'thorough' is unknown; choose one of overwrite, rebuild, retrain."),
+        ({"effort": "retrain", "at-most": "rebuild"}, "The climb would begin at retrain and end at rebuild, which"),
+        ({"method": "sga", "at-most": "rebuild"}, "Run config 'effort' and 'at-most' are about the ladder; leave"),
         (
             {"request-client": 0, "request-feature": "2,2,2,2", "backdoor": True},
             "A backdoor poisons samples; name a class, samples or a whole client, not a feature.",
@@ -231,7 +282,7 @@ def test_a_wrong_run_config_is_refused(change: dict[str, Any], sentence: str):
 def test_the_defaults_are_those_of_the_apps_own_file():
     settings = AppSettings.read({})
     assert (settings.run.dataset, settings.run.clients, settings.request) == ("digits", 4, None)
-    assert settings.methods == (("fedaf", "recommended"),)
-    assert AppSettings.read({"method": "all"}).methods[0] == ("retrain", "default")
+    assert (settings.methods, settings.climbing) == (((DEFAULT_METHOD, "default"),), {})
+    assert [method for method, _ in AppSettings.read({"method": "all"}).methods] == list(METHODS)
     assert "out" in DEFAULTS
     assert (APP / "pyproject.toml").exists()

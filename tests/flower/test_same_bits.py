@@ -19,9 +19,10 @@ from fedforget.federation.history import MemoryHistory
 from fedforget.federation.rounds import train
 from fedforget.federation.seam import Federation
 from fedforget.flower.messages import read_task
-from fedforget.methods import METHODS, forget
+from fedforget.methods import DEFAULT_METHOD, METHODS, RUNGS
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.runs.ladder import forget
 
 pytestmark = pytest.mark.real
 
@@ -59,7 +60,7 @@ def test_every_method(world: World, tmp_path: Path, method: str, preset: str, ki
     requests = TARGETS[kind]
     if method == "cdp" and kind == "client":
         pytest.skip("it knows classes alone")
-    if kind == "feature" and (METHODS[method].no_feature or (preset == "paper" and method == "fedaf")):
+    if kind == "feature" and METHODS[method].no_feature:
         pytest.skip("it knows no features")
     expected = forget(world.local(), world.before, requests, SCHEDULE, method, preset, history=world.history)
     for again in ("the first time", "once more, on nodes that have withdrawn it already"):
@@ -153,10 +154,11 @@ def test_an_audit_of_nodes_that_keep_nothing_lacks_what_needs_references(world: 
         [ErasureRequest.of_class(2, 0), ErasureRequest.of_class(3, 12)],
     ],
 )
-def test_what_cannot_be_served_is_refused_in_the_same_words(world: World, requests: list[ErasureRequest]):
+@pytest.mark.parametrize("method", [DEFAULT_METHOD, *RUNGS])
+def test_what_cannot_be_served_is_refused_in_the_same_words(world: World, requests: list[ErasureRequest], method: str):
     sentences = []
     for federation in (world.local(), world.flower(world.grid())):
         with pytest.raises(InputError) as refusal:
-            forget(federation, world.before, requests, SCHEDULE)
+            forget(federation, world.before, requests, SCHEDULE, method)
         sentences.append(str(refusal.value))
     assert sentences[0] == sentences[1]

@@ -11,9 +11,11 @@ from flower_runs import CONFIG, digests_of, flwr_run, in_process
 pytestmark = pytest.mark.real
 
 
-@pytest.mark.parametrize("methods", ["fedaf", pytest.param("all", marks=pytest.mark.slow)])
-def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path, methods: str):
-    config = {**CONFIG, "method": methods, "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
+@pytest.mark.parametrize(
+    "how", [{"effort": "rebuild"}, pytest.param({"method": "all"}, marks=pytest.mark.slow)], ids=["rebuild", "all"]
+)
+def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path, how: dict[str, str]):
+    config = {**CONFIG, **how, "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
     expected = in_process(tmp_path / "local", config)
     assert len(set(expected.values())) == len(expected)
     with processes(tmp_path / "flower") as flower:

@@ -74,7 +74,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         flwr_run(flower, {**CONFIG, "out": str(folder / "trained")})
         office = Office(ledger, folder / "trained")
         place = write_place(folder / "place.toml")
-        settings = {"settings": FEW, "audit_level": "alone", "accuracy_limit": 100.0, "together": 2}
+        settings = {
+            "method": "overwrite",
+            "settings": FEW,
+            "audit_level": "alone",
+            "accuracy_limit": 100.0,
+            "together": 2,
+        }
         register_flower(ledger, "sites", place, actor="oscar", **settings)
         yield Site(office, flower, folder)
 
@@ -95,7 +101,7 @@ def test_from_the_queue_to_the_certificate(site: Site):
     settings = AppSettings.read(CONFIG)
     federation = settings.run.build_federation(settings.run.load_dataset())
     before = Run(site.folder / "trained").load_model()
-    expected = forget(federation, before, FIRST, settings.run.schedule, "fedaf", **FEW)
+    expected = forget(federation, before, FIRST, settings.run.schedule, "overwrite", **FEW)
     version = ledger.versions.current("sites")
     assert digest(weights(ledger, version.sha256)) == digest(expected.state), "the same bits"
     assert site.withdrawn(0) == [FIRST.to_json()]

@@ -11,6 +11,7 @@ from flower_processes import Processes
 
 from fedforget.flower import APP
 from fedforget.flower.app.settings import AppSettings
+from fedforget.methods import LADDER
 from fedforget.params import digest
 from fedforget.runs.forget import forget_run
 from fedforget.runs.store import load_model, read_sealed
@@ -29,7 +30,8 @@ def in_process(folder: Path, config: dict[str, Any]) -> dict[str, str]:
     run = train_run(folder, settings.run)
     digests = {"trained": digest(run.load_model())}
     for method, preset in settings.methods:
-        branch = forget_run(folder, [settings.request], method, preset)
+        climbing = settings.climbing if method == LADDER else {}
+        branch = forget_run(folder, [settings.request], method, preset, **climbing)
         assert branch is not None
         checksum = read_sealed(branch / "result.json")["sha256"]
         digests[f"{method}:{preset}"] = digest(load_model(branch / "model.safetensors", checksum))

@@ -334,7 +334,7 @@ def stop_at(what: str, done: int) -> Callable[[str, int, int], None]:
 @pytest.mark.real
 @pytest.mark.parametrize(
     ("what", "done"),
-    [("retrain (default)", 5), ("oracles", 4), ("oracles", 15), ("examining", 2)],
+    [("retrain", 5), ("oracles", 4), ("oracles", 15), ("examining", 2)],
 )
 def test_an_interrupted_audit_goes_on_and_finds_the_same(
     run: Path, audited: Path, asked: list[Task], what: str, done: int
@@ -357,7 +357,7 @@ def test_an_interrupted_audit_goes_on_and_finds_the_same(
 def test_the_progress_counts_to_its_total(run: Path):
     seen: list[tuple[str, int, int]] = []
     audit_run(run, level="quick", oracles=2, progress=lambda *step: seen.append(step))
-    for what in ("retrain (default)", "measuring", "oracles", "examining oracles", "examining"):
+    for what in ("retrain", "measuring", "oracles", "examining oracles", "examining"):
         steps = [(done, total) for name, done, total in seen if name == what]
         assert steps[-1][0] == steps[-1][1] > 0, what
         assert [done for done, _ in steps] == sorted(done for done, _ in steps)

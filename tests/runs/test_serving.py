@@ -47,5 +47,5 @@ def federation() -> LocalFederation:
 def test_what_is_left_what_was_forgotten_and_what_cannot_be_measured(
     federation: LocalFederation, asked: list, served: list, fresh: list, known: list, gone: list
 ):
-    job = Job(CONFIG, 1, "model.safetensors", "0" * 64, tuple(asked), tuple(served), "fedaf", "recommended")
+    job = Job(CONFIG, 1, "model.safetensors", "0" * 64, tuple(asked), tuple(served), "overwrite", "default")
     assert split(federation, job) == (tuple(fresh), tuple(known), tuple(gone))

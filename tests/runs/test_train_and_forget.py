@@ -412,7 +412,7 @@ def test_a_damaged_queue_is_one_sentence(tmp_path: Path):
 
 @pytest.mark.real
 def test_every_method_branches_from_the_trained_model(trained: Path, reference: str):
-    for method in ("fedaf", "fedaf-c", "retrain"):
+    for method in ("overwrite", "fedaf", "fedaf-c", "retrain"):
         branch = forget_run(trained, [CLASS], method)
         assert branch is not None
         result = json.loads((branch / "result.json").read_text())

@@ -159,15 +159,15 @@ def check(
     *,
     looks: int,
     limit: float,
-    comes_back: bool = False,
+    overwritten: bool = False,
 ) -> Check:
-    """What the check says of `model`, and of `later`, the same one further round on, which is kept. `limit`: how much
-    accuracy may go; `comes_back`: whether it was overwritten only, so that a rise in the further round accuses it."""
+    """What the check says of `model`, and of `later`, the same one further round on. `limit`: how much accuracy may go.
+    Of a model that was only `overwritten` a rise in the further round accuses it, and the later model is kept."""
     sees = seen_in(untouched, scout, looks)
     measured = judged(memory(model, scout), looks)
     if later is not None:
-        measured += judged(memory(later, scout, model if comes_back else None), looks, LATER)
-    kept = later or model
+        measured += judged(memory(later, scout, model if overwritten else None), looks, LATER)
+    kept = later if later is not None and overwritten else model
     lost = loss_of_accuracy(untouched, kept)
     accuracy = None if lost is None else -lost.value
 
@@ -185,7 +185,7 @@ def check(
         return told("not forgotten", f"{missing[0].capitalize()} could not be measured on the model that forgot.")
     if lost is not None and lost.value - lost.error > limit:
         return told("harmful", f"The other clients' unseen data is known {100 * lost.value:.1f} points worse.")
-    if comes_back and class_lost(untouched, kept):
+    if overwritten and class_lost(untouched, kept):
         return told("harmful", CLASS_LOST)
     if not sees:
         return told("not enough evidence", NOTHING_SEEN)

@@ -10,7 +10,7 @@ import torch
 
 from fedforget.errors import InputError
 from fedforget.experiments.configurations import Configuration, find_configuration
-from fedforget.methods import METHODS, method_settings
+from fedforget.methods import LADDER, METHODS, method_settings
 
 EVERY_PRESET = ("fedaf-c", "sga", "cdp")
 """Methods of which `all` takes every preset: what the paper compares FedAF with, where that is quick."""
@@ -120,5 +120,7 @@ def parse_methods(text: str) -> tuple[tuple[str, str], ...]:
     pairs = []
     for word in text.split(","):
         name, colon, preset = word.strip().partition(":")
+        if name == LADDER:
+            raise InputError("The ladder is no method but climbs three of them; its experiment is 'ladder'.")
         pairs.append((name, method_settings(name, preset if colon else None)[0]))
     return tuple(dict.fromkeys(pairs))

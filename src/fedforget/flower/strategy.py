@@ -27,7 +27,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.starts import network_of
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
-from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import LADDER, RUNGS, Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -35,6 +35,10 @@ log = logging.getLogger("flwr")
 NOT_LEADING = (
     "A strategy around Forget, or a loop of your own, would go on from the model of before, so no request can be "
     "served in its rounds; put Forget outermost, or call its serve between two starts."
+)
+NO_CLIMB = (
+    "An app of your own does not climb the ladder: the check between two rungs needs held-out data, and its sites name "
+    f"none; choose one rung: {', '.join(RUNGS)}."
 )
 
 
@@ -116,7 +120,7 @@ class Forget(Strategy):
         sample_ids: Iterable[int] | None = None,
         feature: int | Iterable[int] | None = None,
         whole_node: bool = False,
-        method: str = "overwrite",
+        method: str = RUNGS[0],
         preset: str | None = None,
         **overrides: Any,
     ) -> None:
@@ -124,8 +128,11 @@ class Forget(Strategy):
         all its samples, which stay without it (a column's number, or a patch as (top, left, height, width)), or, with
         `whole_node=True`, all that it has.
 
-        The node is the one with this `partition`-id, this `name` in its config, or this registered id. `overrides` are
-        settings of the method."""
+        The node is the one with this `partition`-id, this `name` in its config, or this registered id.
+
+        `method` is one rung of the ladder, the lowest where none is named, or any other method; `overrides` are its
+        settings. The ladder itself is refused: its check needs data that a site holds out, and `attach` gives none. So
+        nothing is checked after the rung, and nobody climbs on."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
         target = ErasureRequest.parse(
@@ -136,6 +143,8 @@ class Forget(Strategy):
             whole=whole_node,
             names="a label, sample_ids, a feature, or whole_node=True for all of the node",
         )
+        if method == LADDER:
+            raise InputError(NO_CLIMB)
         _, settings = method_settings(method, preset, **overrides)
         check_servable(method, settings, [target])
         check_history(method, None)

@@ -21,7 +21,7 @@ TELL_EVERY_S = 0.5
 """Progress is for people: two lines a second are enough for them, and for the database."""
 FORGETTING = ("forgetting", 0.0, 0.2)
 STAGES = {
-    "retrain (default)": ("retraining for comparison", 0.2, 0.4),
+    "retrain": ("retraining for comparison", 0.2, 0.4),
     "measuring": ("measuring", 0.4, 0.5),
     "oracles": ("training oracles", 0.5, 0.8),
     "examining oracles": ("examining oracles", 0.8, 0.9),

@@ -294,10 +294,11 @@ class _Climber:
         return _Tried(rung, made, note["curves"])
 
     def _check(self, name: str, state: State) -> tuple[Check, State]:
-        """The check, now and one further round on, and the model that it speaks of.
+        """The check, now and one further round on, and the model that is kept.
 
-        The further round mends what the rung spoiled, so its model is the one that is kept. Where nothing is seen the
-        round would prove nothing, and is not made."""
+        The further round mends what overwriting spoiled, so there its model is kept. A rebuilt model was trained to its
+        end, and a round at the full rate takes accuracy away again: there the round only shows what comes back. Where
+        nothing is seen the round would prove nothing, and is not made."""
         with self._meter.measured():
             now = self._look(state)
             if not self._sees:
@@ -307,13 +308,14 @@ class _Climber:
                 share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
                 task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
                 further = run_round(self._meter, state, task)
-            return self._compared(name, now, self._look(further)), further
+            found = self._compared(name, now, self._look(further))
+            return found, further if name == "overwrite" else state
 
     def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
         assert self._reference is not None
         return check(
             self._reference.untouched, now, later, self._reference.scout,
-            looks=LOOKS, limit=self._settings.limit, comes_back=name == "overwrite",
+            looks=LOOKS, limit=self._settings.limit, overwritten=name == "overwrite",
         )  # fmt: skip
 
     def _unchecked(self, name: str, made: Forgetting) -> tuple[str, str]:

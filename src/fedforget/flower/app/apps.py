@@ -6,7 +6,8 @@ request of the run config, if there is one, and leaves a run folder as `fedforge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedforget.flower.app.settings import AppSettings
 from fedforget.flower.app.worker import serve_for_worker, telling_worker
 from fedforget.flower.client_app import build_client_app, client_number
 from fedforget.flower.federation import FlowerFederation
+from fedforget.methods import LADDER
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
@@ -32,7 +34,10 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run, results_of
 from fedforget.runs.record import Result
+from fedforget.runs.told import ending, rung_sentence
 from fedforget.runs.train import train_run
+
+log = logging.getLogger("flwr")
 
 
 def load_own_client(context: Context) -> Client:
@@ -90,14 +95,9 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     if settings.request is not None:
         requests = [settings.request]
         summary["target"] = settings.request.describe()
-        for folder in _serve_request(run, settings.request, settings.methods, federation):
+        for folder in _serve_request(run, settings.request, settings, federation):
             result = Result.read(folder)
-            summary["forgotten"][result.name] = {
-                "digest": digest(result.load_model(folder)),
-                "folder": folder.relative_to(out).as_posix(),
-                "cost": result.cost.to_json(),
-                "notes": list(result.notes),
-            }
+            summary["forgotten"][result.name] = _told(result, folder, out)
         if settings.audit:
             found = audit_run(out, requests, level=settings.audit_level, federation=federation)
             summary["audit"] = found.to_json()["rows"]
@@ -105,16 +105,51 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     return summary
 
 
+def _told(result: Result, folder: Path, out: Path) -> dict[str, Any]:
+    """What the summary says of a model that forgot."""
+    told: dict[str, Any] = {
+        "digest": digest(result.load_model(folder)),
+        "folder": folder.relative_to(out).as_posix(),
+        "cost": result.cost.to_json(),
+        "notes": list(result.notes),
+    }
+    if result.rungs:
+        told |= {"rungs": [rung.to_json() for rung in result.rungs], "retrain_forecast": result.retrain_forecast}
+    return told
+
+
 def _serve_request(
-    run: Run, request: ErasureRequest, methods: Sequence[tuple[str, str]], federation: FlowerFederation
+    run: Run, request: ErasureRequest, settings: AppSettings, federation: FlowerFederation
 ) -> Iterator[Path]:
+    """The folder of every model that forgot. The log tells how a climb goes on, and where it ended."""
     if request in run.served:
-        served = ((folder, result) for folder, result in results_of(run).items() if result.requests == (request,))
-        yield from (folder for folder, result in served if result.diverged is None)
+        served = {folder: result for folder, result in results_of(run).items() if result.requests == (request,)}
+        if settings.climbing and not any(
+            settings.climbing.items() <= result.settings.items() for result in served.values()
+        ):
+            raise InputError(
+                f"The run has served {request.describe()} already, and went on from there; "
+                "to climb in another way, choose another out."
+            )
+        yield from (folder for folder, result in served.items() if result.diverged is None)
         return
-    for method, preset in methods:
-        folder = forget_run(run.folder, [request], method, preset, federation=federation, adopt=len(methods) == 1)
+    told: list[str] = []
+
+    def say(sentence: str) -> None:
+        told.append(sentence)
+        log.info("%s", sentence)
+
+    for method, preset in settings.methods:
+        folder = forget_run(
+            run.folder, [request], method, preset, federation=federation, adopt=len(settings.methods) == 1,
+            say=say, **(settings.climbing if method == LADDER else {}),
+        )  # fmt: skip
         assert folder is not None, "nobody else trains this run"
+        climbed = Result.read(folder)
+        if climbed.rungs:
+            untold = [sentence for sentence in map(rung_sentence, climbed.rungs) if sentence not in told]
+            for sentence in (*untold, *ending(climbed.rungs, climbed.notes, climbed.cost, climbed.retrain_forecast)):
+                say(sentence)
         yield folder
 
 
