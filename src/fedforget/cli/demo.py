@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedforget.cli.terminal import JsonOption, progress_bars
-from fedforget.runs.demo import demo_run, where_it_ended
+from fedforget.runs.demo import REPORTS, demo_run, where_it_ended
 from fedforget.runs.record import Audit
 
 INDENT = "   "
@@ -40,6 +40,7 @@ def demo(
     for audit in audits:
         for line in where_it_ended(out, audit):
             say(line)
+        console.print(f"{INDENT}Report: {out / REPORTS[audit.requests[0]]}", markup=False, soft_wrap=True)
 
 
 def demo_table(audits: Sequence[Audit]) -> Table:

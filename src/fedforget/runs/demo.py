@@ -84,7 +84,7 @@ def where_it_ended(folder: Path, audit: Audit) -> list[str]:
     if row.verdict["word"] not in GONE:
         retrained = branch_folder(Run(folder), audit.requests, "retrain", "default")
         lines.append(f"   Whoever must be sure takes the retrained model, which is exact: {retrained}")
-    return [*lines, f"   Report: {folder / REPORTS[audit.requests[0]]}"]
+    return lines
 
 
 def _known(row: Figures) -> str:
