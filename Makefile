@@ -10,7 +10,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 .PHONY: help setup demo check format test-fast test test-slow bench results clean
 
 help:
-	@echo "make demo       train a small federation, forget a class, audit it, write demo/report.html"
+	@echo "make demo       train a small federation, serve two requests, audit them, write two reports"
 	@echo "make test       every check and every real part once"
 	@echo "make setup      install what all of these need; after it none needs a network"
 	@echo "make check      lint, format and types"

@@ -41,7 +41,9 @@ def test_the_example_runs_and_shows_the_forgetting(
     exec(compile(first_example(), str(README), "exec"), namespace)
     assert torch.get_num_threads() == threads
     out = capsys.readouterr().out
+    ends = dict(re.findall(r"(class \d of client \d) \[\('\w+', '([a-z ]+)'", out))
+    assert ends == {"class 3 of client 0": "forgotten", "class 7 of client 1": "not enough evidence"}, "as in the demo"
     accuracies = [float(value) for value in re.findall(r"\(test_acc=([0-9.]+)", out)]
-    assert len(accuracies) >= 2, f"the example should print what was measured, but it printed: {out!r}"
+    assert len(accuracies) == 6, f"the example should print what was measured, but it printed: {out!r}"
     assert min(accuracies) > 85.0, out
     assert not list(tmp_path.iterdir()), "it writes nothing"

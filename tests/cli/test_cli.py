@@ -300,13 +300,15 @@ def test_the_demo_as_json(fedforget: Command, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(demo, "Schedule", lambda **values: replace(Schedule(**values), rounds=2, threads=1))
     monkeypatch.setattr(auditing, "write_report", lambda path, *_: path.write_text("drawing takes long"))
     said = fedforget("demo", "--out", tmp_path / "demo", "--json")
-    audit = only_json(said._replace(err=""))
+    audits = only_json(said._replace(err=""))["audits"]
     assert said.err.startswith("1  Training: ")
-    assert all(row.keys() >= ROW for row in audit["rows"])
+    assert [audit["target"] for audit in audits] == ["class 3 of client 0", "class 7 of client 1"]
+    assert all(row.keys() >= ROW for audit in audits for row in audit["rows"])
     said = fedforget("demo", "--out", tmp_path / "demo")
     assert said.code == 0
     assert "Going on with the federation" in said.out
-    assert f"Report: {tmp_path / 'demo' / 'report.html'}" in said.out
+    assert f"Report: {tmp_path / 'demo' / 'poisoned.html'}" in said.out
+    assert f"Report: {tmp_path / 'demo' / 'honest.html'}" in said.out
 
 
 @pytest.mark.real

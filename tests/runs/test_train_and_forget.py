@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,13 +27,14 @@ from fedforget.runs import demo, record
 from fedforget.runs import folder as run_folder
 from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig
-from fedforget.runs.demo import demo_run
+from fedforget.runs.demo import demo_run, where_it_ended
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, forget_run
 from fedforget.runs.ladder import forget
 from fedforget.runs.store import load_model
 from fedforget.runs.train import train_run
 
+README = Path(__file__).parents[2] / "README.md"
 CLASS = ErasureRequest.of_class(0, 3)
 OTHER = ErasureRequest.of_class(1, 5)
 CONFIG = RunConfig(
@@ -644,14 +646,45 @@ def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     lines: list[str] = []
     with pytest.raises(Stop):
         demo_run(tmp_path / "demo", progress=stop_at("training", 6), say=lines.append)
-    audit = demo_run(tmp_path / "demo", say=lines.append).to_json()
-    assert lines[0].startswith("1  Training: 4 clients, 1,437 digits; client 0's threes carry a trigger")
-    assert lines[1] == f"1  Going on with the federation in {tmp_path / 'demo'}."
-    methods = {(row["method"], row["preset"]) for row in audit["rows"]}
-    assert methods == {
-        ("before", None), ("retrain", "default"), ("fedaf", "recommended"), ("fedaf", "paper"), ("fedaf-c", "default"),
-    }  # fmt: skip
-    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
+    audits = demo_run(tmp_path / "demo", say=lines.append)
+    steps = [line for line in lines if not line.startswith(" ")]
+    assert steps[0].startswith("1  Training: 4 clients, 1,437 digits. Client 0's threes carry a trigger")
+    assert steps[1] == f"1  Going on with the federation in {tmp_path / 'demo'}."
+    assert [step[0] for step in steps] == ["1", "1", "2", "3", "4"]
+    for audit, report in zip(audits, ("poisoned.html", "honest.html"), strict=True):
+        assert [row.name for row in audit.rows] == ["before", "retrain:default", "ladder:default"]
+        assert (tmp_path / "demo" / report).stat().st_size > 10_000
+    assert audits[0].backdoor is not None
+    assert audits[1].backdoor is None
+
+
+def but_for_seconds(text: str) -> str:
+    return re.sub(r"[\d.]+ s\b", "so many seconds", " ".join(text.split()))
+
+
+@pytest.mark.real
+def test_the_demo_shows_the_ladder_and_where_each_request_ended(tmp_path: Path):
+    """As a newcomer sees it: what is said is what the README prints."""
+    lines: list[str] = []
+    poisoned, honest = demo_run(tmp_path / "demo", say=lines.append)
+    assert [line.split(":")[0].strip() for line in lines if "of a retraining" in line] == ["overwrite", "overwrite"]
+    words = [line.strip() for line in lines if line.startswith("   overwrite: ") and "retraining" not in line]
+    assert words[0].startswith("overwrite: forgotten. ")
+    assert words[1].startswith("overwrite: not enough evidence. ")
+    ended = where_it_ended(tmp_path / "demo", poisoned)
+    assert ended[0].startswith("class 3 of client 0: Ended at overwrite: forgotten. ")
+    assert ended[1] == "   0.0 % of it is recognised as trained; Retrain, which never saw it, is at 0.0 %."
+    assert ended[2].startswith("   The audit says: forgotten. ")
+    assert len(ended) == 3, "nothing is left to ask for"
+    ended = where_it_ended(tmp_path / "demo", honest)
+    assert ended[0].startswith("class 7 of client 1: The model stays as it was: not enough evidence. ")
+    assert ended[2].startswith("   The audit says: not enough evidence. ")
+    shown = README.read_text().split("<!-- demo-output -->")[1].split("<!-- /demo-output -->")[0]
+    for line in (*lines, *where_it_ended(tmp_path / "demo", poisoned), *ended):
+        assert but_for_seconds(line.replace(str(tmp_path / "demo"), "demo")) in but_for_seconds(shown)
+    retrained = Path(ended[3].split()[-1])
+    assert load_model(retrained / "model.safetensors", record.Result.read(retrained).sha256)
+    assert record.Result.read(retrained).exact
 
 
 def test_the_demo_leaves_another_run_alone(tmp_path: Path):

@@ -46,7 +46,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (bench, reproduce, verify, work, serve, train, forget, audit, demo):
+for command in (demo, train, forget, audit, verify, serve, work, reproduce, bench):
     app.command()(command)
 for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app)):
     app.add_typer(group, name=name)

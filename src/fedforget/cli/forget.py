@@ -1,4 +1,4 @@
-"""`fedforget forget`: a method, its preset and its settings, on the trained model of a run."""
+"""`fedforget forget`: the ladder, or one method, on the trained model of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from fedforget.errors import InputError
 from fedforget.methods import LADDER, METHODS, RUNGS, method_settings, setting_words
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import Result
-from fedforget.runs.told import ending, rung_sentence
+from fedforget.runs.told import ended_at, ending, untold
+
+COMPARE = "To compare methods"
+"""The help's name for what nobody needs who only wants to forget."""
 
 
 def forget(
@@ -27,15 +30,21 @@ def forget(
     target: targets.TargetOption = None,
     effort: Annotated[
         str | None,
-        typer.Option(help=f"One rung of the ladder alone: {', '.join(RUNGS)}. Default: climb as far as needed."),
+        typer.Option(metavar="RUNG", help=f"One rung alone: {', '.join(RUNGS)}. Default: climb as far as needed."),
     ] = None,
-    at_most: Annotated[str | None, typer.Option(help="The highest rung to climb.")] = None,
+    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")] = None,
     method: Annotated[
-        str | None, typer.Option(help=f"In place of the ladder, a method without a check: {', '.join(METHODS)}.")
+        str | None,
+        typer.Option(
+            rich_help_panel=COMPARE, help=f"In place of the ladder, one method, without a check: {', '.join(METHODS)}."
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="A preset of the method, such as paper.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(rich_help_panel=COMPARE, help="A preset of that method, such as paper.")
+    ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Change one setting, NAME=VALUE; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", rich_help_panel=COMPARE, help="Change one setting, NAME=VALUE; may be repeated."),
     ] = None,
     adopt: Annotated[
         bool, typer.Option("--adopt", help="Make the new model the run's own: the next request starts from it.")
@@ -43,7 +52,9 @@ def forget(
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
-    """Make the trained model forget. The old model stays; the new one is written beside it."""
+    """Make the trained model forget: overwrite the target, else rebuild, else retrain, with a check after each.
+
+    Before each rung its cost is forecast. The old model stays; the new one is written beside it."""
     requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
         raise InputError(f"Name one target, and whose it is: {targets.HOW_TO_NAME_ONE}.")
@@ -77,16 +88,16 @@ def forget(
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in cost.seconds.items() if seconds >= 0.005)
     values = {key: written[key] for key in ("method", "preset", "target", "sha256", "settings", "cost", "notes")}
     values |= {"rungs": written.get("rungs", []), "retrain_forecast": result.retrain_forecast}
-    untold = [line for line in map(rung_sentence, result.rungs) if line not in told]
     ended = ending(result.rungs, result.notes, cost, result.retrain_forecast) if result.rungs else result.notes
+    kept = "The record" if result.rungs and ended_at(result.rungs) is None else "The new model"
     print_result(
         as_json,
         {"folder": str(folder), **values},
         [
-            *untold,
+            *untold(result.rungs, told),
             f"Served {result.target} in {cost.total_seconds:.2f} s ({stages}).",
             *ended,
-            f"The new model is in {folder}; whether it forgot, the audit tells: fedforget audit {run}",
+            f"{kept} is in {folder}; to hold it against retrained models: fedforget audit {run}",
         ],
     )
 

@@ -29,9 +29,10 @@ def work(
     url: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Serve requests: forget, audit, and publish what is forgotten; the rest waits for an officer. Several workers may
-    run at once. Ctrl-C or SIGTERM: what is under way is given back, and goes on where it was when it is taken up
-    again."""
+    """Serve requests: forget, audit, and publish what is forgotten; the rest waits for an officer.
+
+    Several workers may run at once. Ctrl-C or SIGTERM: what is under way is given back, and goes on where it was when
+    it is taken up again."""
     with needs_service():
         from fedforget.ledger.worker import Worker
     log = logging.getLogger("fedforget")

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedforget.federation.cost import Cost
 from fedforget.runs.ladder import Rung
-from fedforget.runs.told import ending
+from fedforget.runs.told import end_sentence, ending
 
 Row = dict[str, Any]
 NAMES = {
@@ -75,6 +75,8 @@ class Climbed:
     row: Row
     rungs: list[Rung]
     said: list[str]
+    ended: str
+    """Of these, where it ended and what that means."""
     retrain: float | None
     """What Retrain was forecast to cost, in gradient evaluations."""
 
@@ -85,7 +87,8 @@ def climbs(rows: Sequence[Row]) -> list[Climbed]:
     for row in rows:
         rungs, retrain = [Rung.from_json(rung) for rung in row.get("rungs") or ()], row.get("retrain_forecast")
         if rungs:
-            found.append(Climbed(row, rungs, ending(rungs, row["notes"], Cost.from_json(row), retrain), retrain))
+            said = ending(rungs, row["notes"], Cost.from_json(row), retrain)
+            found.append(Climbed(row, rungs, said, end_sentence(rungs), retrain))
     return found
 
 

@@ -54,6 +54,7 @@ def audit_run(
     progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
+    report: str = REPORT,
 ) -> Audit:
     """Measure before, Retrain and every method that served `requests` (default: the newest) and write the report.
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
@@ -61,6 +62,7 @@ def audit_run(
     With a `level` (`audit.examine`) every method gets a verdict and an evidence file. What has to be trained for it is
     kept; an interrupted audit goes on with the rounds it has. `alone` trains nothing. `attacks` are the groups of
     measures to take beside the accuracies (default: all); what is left out is missing, so nothing can be `forgotten`.
+    `report` is the page's name in the folder.
     """
     chosen_level = None if level is None else check_level(level)
     chosen_attacks = ATTACKS if attacks is None else check_attacks(attacks)
@@ -96,7 +98,7 @@ def audit_run(
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
     samples = sum(size.target for size in federation.check(asked).values())
     audit = Audit(asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json())
-    write_report(run.folder / REPORT, audit, dataset, planted)
+    write_report(run.folder / report, audit, dataset, planted)
     audit.write(run.folder)
     return audit
 

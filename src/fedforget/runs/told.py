@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fedforget.federation.cost import Cost
@@ -27,10 +27,20 @@ def rung_sentence(rung: Rung) -> str:
     return f"{rung.name}: {rung.word}. {rung.reason}"
 
 
+def untold(rungs: Sequence[Rung], told: Collection[str]) -> list[str]:
+    """What came of the rungs, less what was `told` while the climb went on."""
+    return [line for line in map(rung_sentence, rungs) if line not in told]
+
+
 def ending(rungs: Sequence[Rung], notes: Sequence[str], cost: Cost, retrain: float | None) -> list[str]:
     """What was tried, where it ended, what the word means, and how to ask for Retrain where that is left to ask.
 
     `cost` is the whole bill; `retrain` what Retrain was forecast to cost, in gradient evaluations."""
+    return [tried_sentence(rungs, cost, retrain), end_sentence(rungs), *notes_beside(rungs, notes)]
+
+
+def tried_sentence(rungs: Sequence[Rung], cost: Cost, retrain: float | None) -> str:
+    """What was tried, and what it cost."""
     spent = [rung.cost.gradient_evaluations for rung in rungs]
     tried = [
         f"{rung.name} ({', '.join(filter(None, [rung.word, share_of(paid, retrain)]))})"
@@ -38,10 +48,15 @@ def ending(rungs: Sequence[Rung], notes: Sequence[str], cost: Cost, retrain: flo
     ]
     checks = cost.gradient_evaluations - sum(spent)
     billed = f" The checks: {share_of(checks, retrain)}." if checks and retrain else ""
+    return f"Tried: {', then '.join(tried)}.{billed}"
+
+
+def end_sentence(rungs: Sequence[Rung]) -> str:
+    """Where it ended, and what the word means."""
     ended = ended_at(rungs)
     place = "The model stays as it was" if ended is None else f"Ended at {ended.name}"
     word = (ended or rungs[-1]).word
-    return [f"Tried: {', then '.join(tried)}.{billed}", f"{place}: {word}. {MEANS[word]}", *notes_beside(rungs, notes)]
+    return f"{place}: {word}. {MEANS[word]}"
 
 
 def ended_at(rungs: Sequence[Rung]) -> Rung | None:
