@@ -8,8 +8,7 @@ from functools import partial
 from typing import Annotated
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from fedforget.console import requests as cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
@@ -19,7 +18,7 @@ from fedforget.console.rendering import SOON, day, deadline, features, render, t
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.schema import Request
-from fedforget.ledger.states import OPEN, Ground, RequestState
+from fedforget.ledger.states import CLOSED, OPEN, Ground, RequestState
 from fedforget.requests import ErasureRequest
 
 router = guarded_router(include_in_schema=False)
@@ -193,16 +192,15 @@ for act, (permission, _) in cases.ACTIONS.items():
     _take(act, permission)
 
 
-@router.get("/requests/{id}/stream")
-async def stream(visitor: Reader, id: str) -> Response:
-    """Live progress. Ends when the request is settled, or the visitor's session is over."""
-    await run_in_threadpool(visitor.request, id)
-    streams = visitor.console.streams
-    streams.check(visitor.name)
-
-    async def still_allowed() -> bool:
-        secret, ledger = visitor.secret or "", visitor.ledger
-        return visitor.by == "token" or await run_in_threadpool(ledger.accounts.session, secret) is not None
-
-    lines = streams.watch(id, visitor.name, still_allowed)
-    return StreamingResponse(lines, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+@router.get("/requests/{id}/progress")
+def live_progress(visitor: Reader, id: str) -> Response:
+    """How far it is, for a page that asks again and again until the request is settled."""
+    request = visitor.request(id)
+    progress = cases.progress_of(visitor, [request]).get(id)
+    said = {"stage": None, "fraction": None} if progress is None else progress.to_json()
+    return JSONResponse(
+        {
+            "state": request.state, "reason": request.reason, "stage": said["stage"], "fraction": said["fraction"],
+            "settled": request.state in CLOSED,
+        }
+    )  # fmt: skip

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from fedforget.console.app import make_app
 from fedforget.console.door import MOST_CONNECTIONS, Door
@@ -33,12 +32,11 @@ KEEP_ALIVE_SECONDS = 30
 
 
 class Server(uvicorn.Server):
-    """Takes connections at a door of its own. Ends open streams first: they would keep the server waiting for their
-    readers."""
+    """Takes connections at a door of its own."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
         super().__init__(config)
-        self._app, self._door = app, door
+        self._door = door
         self._doors: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -58,7 +56,6 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.state.console.streams.close()
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True  # asked twice
         self.should_exit = True  # and no more: uvicorn would raise the signal once again when all is done
@@ -128,7 +125,7 @@ def serve(
         gc.freeze()  # what is loaded stays: looking through it again took a third of a second, for everybody
         # Without TLS whoever connects is on this machine: a person, or the proxy with everybody behind it.
         door = Door(int(settings.limits.connections_per_address) if tls else MOST_CONNECTIONS)
-        Server(config, app, door).run([listening])
+        Server(config, door).run([listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:
