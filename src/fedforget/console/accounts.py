@@ -6,7 +6,8 @@ or in the header `x-csrf-token`."""
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
 from fastapi import Path
@@ -49,18 +50,15 @@ def own_account(visitor: Member) -> Response:
     return _own(visitor)
 
 
-def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
-    account = visitor.ledger.accounts.get(visitor.name)
-    return render(
-        visitor, "account.html", status, account=account, tokens=visitor.ledger.accounts.tokens(visitor.name),
-        secret=secret, problem=problem,
-    )  # fmt: skip
+def _own(visitor: Visitor, *, secret: str = "", **more: Any) -> Response:
+    account, tokens = visitor.ledger.accounts.get(visitor.name), visitor.ledger.accounts.tokens(visitor.name)
+    return render(visitor, "account.html", account=account, tokens=tokens, secret=secret, **more)
 
 
 @pages.post("/account/password")
 async def change_password(visitor: Owner, form: Posted) -> Response:
     """The old one is asked for where there is one. All other sessions end."""
-    return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
+    return await run_sync(partial(_change_password, visitor, form=form), limiter=visitor.console.hashers)
 
 
 @shown_on(_own)
@@ -141,11 +139,9 @@ def show_accounts(visitor: Admin) -> Response:
     return _accounts(visitor)
 
 
-def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
-    return render(
-        visitor, "accounts.html", status, rows=visitor.ledger.accounts.all(), roles=list(Role), link=link, about=about,
-        problem=problem,
-    )  # fmt: skip
+def _accounts(visitor: Visitor, *, link: str = "", about: str = "", **more: Any) -> Response:
+    rows = visitor.ledger.accounts.all()
+    return render(visitor, "accounts.html", rows=rows, roles=list(Role), link=link, about=about, **more)
 
 
 @api.post("/accounts", status_code=201)

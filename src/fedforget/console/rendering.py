@@ -45,22 +45,26 @@ def environment() -> Environment:
     return found
 
 
-def render(visitor: Visitor, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page for this visitor."""
-    now = visitor.ledger.clock()
-    return HTMLResponse(environment().get_template(template).render(visitor=visitor, now=now, **values), status)
+def render(visitor: Visitor, template: str, status: int = 200, problem: str = "", **values: Any) -> HTMLResponse:
+    """A page for this visitor; `problem`: why what they sent was refused."""
+    text = (
+        environment()
+        .get_template(template)
+        .render(visitor=visitor, now=visitor.ledger.clock(), problem=problem, **values)
+    )
+    return HTMLResponse(text, status)
 
 
-def shown_on(page: Callable[..., Response]) -> Callable[[Handler], Handler]:
-    """A handler's refusals are shown on this page: they belong beside the form that was sent."""
+def shown_on(page: Handler) -> Callable[[Handler], Handler]:
+    """A handler's refusals are shown on this page, which gets what the handler got: they belong beside the form."""
 
     def around(handler: Handler) -> Handler:
         @wraps(handler)
-        def handled(visitor: Visitor, *given: Any, **named: Any) -> Response:
+        def handled(visitor: Visitor, **given: Any) -> Response:
             try:
-                return handler(visitor, *given, **named)
+                return handler(visitor, **given)
             except FedForgetError as error:
-                return page(visitor, problem=str(error), status=status_of(error))
+                return page(visitor, **given, problem=str(error), status=status_of(error))
 
         return handled
 
