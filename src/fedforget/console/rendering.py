@@ -36,11 +36,12 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": "{:,}".format,
+        "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
+        "short": lambda hash: "–" if hash is None else hash[:12],
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "asset": asset, "tone": tone, "verdict_tone": verdict_tone, "deadline": deadline,
-        "GONE": GONE,
+        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
+        "verdict_tone": lambda verdict: VERDICT_TONES.get(verdict, "unclear"),
     }  # fmt: skip
     return found
 
@@ -95,10 +96,6 @@ def tone(state: str, verdict: str | None = None) -> str:
     return STATE_TONES.get(state, "wait")
 
 
-def verdict_tone(verdict: str) -> str:
-    return VERDICT_TONES.get(verdict, "unclear")
-
-
 def moment(value: datetime) -> str:
     """A time for people.
 
@@ -111,10 +108,6 @@ def moment(value: datetime) -> str:
 
 def day(value: datetime) -> str:
     return f"{value.day} {value:%b %Y}"
-
-
-def short_hash(value: str | None) -> str:
-    return "–" if value is None else value[:12]
 
 
 def features(shape: Sequence[int]) -> str:

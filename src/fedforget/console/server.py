@@ -7,7 +7,6 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
@@ -86,7 +85,6 @@ def serve(
     url: str | None = None,
     certificate: Path | None = None,
     key: Path | None = None,
-    say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted."""
     tls = certificate is not None
@@ -110,10 +108,10 @@ def serve(
             ledger.keys.make()
         app = make_app(ledger, settings, with_worker=with_worker)
         link = admin_link(ledger, settings)
-        say(f"The console is at {settings.url} (home: {ledger.home}).")
+        print(f"The console is at {settings.url} (home: {ledger.home}).")
         if link is not None:
-            say(f"Sign in as admin, once, within 24 hours: {link}")
-        say("Stop it with Ctrl-C.")
+            print(f"Sign in as admin, once, within 24 hours: {link}")
+        print("Stop it with Ctrl-C.", flush=True)
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
         config = uvicorn.Config(
             app, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none",
