@@ -198,6 +198,7 @@ def test_an_admin_keeps_accounts(visit: Of, world: World, stranger: Visit):
     assert ada.post("/accounts", {"name": "zoe", "role": "officer"}).status_code == 409
     assert ada.post("/accounts/zoe/change", {"disabled": "yes"}).status_code == 303
     assert ada.post("/accounts/zoe/link").status_code == 422
+    assert ada.post("/accounts/zoe/change", {"disabled": "perhaps"}).status_code == 422
     assert ada.post("/accounts/zoe/change", {"disabled": "no"}).status_code == 303
     page = ada.post("/accounts/zoe/link").text
     secret = page[page.index(f"{URL}/link/") :].split("<")[0].rpartition("/")[2]

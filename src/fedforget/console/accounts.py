@@ -143,8 +143,10 @@ def add_account(visitor: Keeper, form: Posted) -> Response:
 @shown_on(_accounts)
 def change_account(visitor: Keeper, name: str, form: Posted) -> Response:
     """Another role, or switched off or on; all its sessions end. A password is its owner's to set."""
-    disabled = {"yes": True, "no": False}.get(form.get("disabled", ""))
-    visitor.ledger.accounts.change(name, role=form.get("role") or None, disabled=disabled, actor=visitor.name)
+    choices = {"": None, "yes": True, "no": False}
+    if (disabled := form.get("disabled", "")) not in choices:
+        raise InputError("An account is disabled, yes or no.")
+    visitor.ledger.accounts.change(name, role=form.get("role") or None, disabled=choices[disabled], actor=visitor.name)
     return RedirectResponse("/accounts", 303)
 
 
