@@ -205,25 +205,6 @@ def test_who_am_i(program: Program):
     assert "keep accounts" not in me["may"]
 
 
-def test_accounts_by_api(visit: Of, world: World):
-    """In person: what makes or changes a way in is not for a token."""
-    ada = visit(Role.ADMIN)
-    made = ada.api("POST", "/accounts", {"name": "zoe", "role": "operator", "password": "long enough it is"})
-    assert made.status_code == 201
-    assert "password" not in made.text
-    assert ada.api("PATCH", "/accounts/zoe", {"disabled": True}).json()["disabled"] is True
-    assert ada.api("POST", "/accounts/zoe/link").status_code == 422
-    assert ada.api("PATCH", "/accounts/zoe", {"disabled": False}).json()["disabled"] is False
-    link = ada.api("POST", "/accounts/zoe/link").json()["link"]
-    assert world.ledger.accounts.redeem_link(link.rpartition("/")[2]) is not None
-    assert ada.api("PATCH", "/accounts/ada", {"role": "officer"}).status_code == 409, "the last admin"
-    assert ada.api("POST", "/accounts", {"name": "ann", "role": "officer"}).status_code == 409, "a taken name"
-    own = ada.api("PATCH", "/accounts/ada", {"password": "long enough it is"})
-    assert own.status_code == 409
-    assert "where the old one is asked for" in own.json()["detail"]
-    assert world.ledger.accounts.get("ada").password is None
-
-
 def test_what_an_admin_reads_by_api(program: Program):
     ada = program(Role.ADMIN)
     assert {row["name"] for row in ada.get("/api/v1/accounts").json()} >= {"ann", "ada"}

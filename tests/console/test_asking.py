@@ -335,13 +335,19 @@ def test_the_queue_in_pages_and_views(visit: Of, world: World):
     assert ann.get("/?view=nonsense").status_code == 200
 
 
-def lines(visitor: Visit, path: str) -> list[dict[str, object]]:
-    with visitor.client.stream("GET", path) as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        return [json.loads(line.removeprefix("data: ")) for line in answer.iter_lines() if line.startswith("data:")]
+@on_both
+def test_progress_is_told_as_it_comes(visit: Of, world: World):
+    request = world.queued()
 
+    def told() -> tuple[object, ...]:
+        said = visit(Role.REQUESTER).get(f"/requests/{request.id}/progress").json()
+        return tuple(said[name] for name in ("state", "stage", "fraction", "settled"))
 
-def test_the_stream_ends_with_the_request(visit: Of, world: World):
-    request = world.served()
-    told = {"state": "done", "reason": None, "stage": None, "fraction": None, "settled": True}
-    assert lines(visit(Role.REQUESTER), f"/requests/{request.id}/stream") == [told]
+    assert told() == ("queued", None, None, False)
+    claim = world.claim()
+    assert told() == ("forgetting", None, None, False)
+    world.ledger.work.set_progress(claim, "measuring", 0.25)
+    assert told() == ("forgetting", "measuring", 0.25, False)
+    world.ledger.work.start_audit(claim)
+    world.ledger.versions.finish(claim, world.result(claim))
+    assert told() == ("done", None, None, True)

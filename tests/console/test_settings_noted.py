@@ -18,7 +18,7 @@ def test_a_console_that_begins_notes_its_settings(tmp_path: Path, monkeypatch: p
     try:
         (tmp_path / "console.toml").write_text("[limits]\nsign_ins_per_minute = 5\n")
         for _ in range(2):
-            server.serve(tmp_path, None, host="127.0.0.1", port=0, with_worker=False, say=lambda _: None)
+            server.serve(tmp_path, None, host="127.0.0.1", port=0, with_worker=False)
     finally:
         os.umask(before)
     with Ledger.open(tmp_path) as ledger:

@@ -144,10 +144,11 @@ def test_a_token_is_for_programs(program: Program, visit: Of, world: World):
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"].startswith("Bearer")
     assert denials(world.ledger)[0]["by"] == "token"
-    made = page.api("POST", "/tokens", {"label": "other"})
-    assert made.status_code == 201
-    assert client.delete(f"/api/v1/tokens/{made.json()['id']}").status_code == 204
-    answer = client.get("/api/v1/me", headers={"authorization": f"Bearer {made.json()['secret']}"})
+    assert "ff_" in page.post("/account/tokens", {"label": "other"}).text
+    secret, other = world.ledger.accounts.make_token("audrey", "another", actor="audrey")
+    assert secret not in client.get("/api/v1/tokens").text
+    assert client.delete(f"/api/v1/tokens/{other.id}").status_code == 204
+    answer = client.get("/api/v1/me", headers={"authorization": f"Bearer {secret}"})
     assert answer.status_code == 401
 
 
@@ -178,7 +179,8 @@ def test_tokens_on_the_page(visit: Of, world: World):
     assert visit(Role.OPERATOR).post(f"/account/tokens/{token.id}/revoke").status_code == 404
     assert ann.post(f"/account/tokens/{token.id}/revoke").status_code == 303
     assert world.ledger.accounts.token(secret) is None
-    assert ann.post("/account/tokens", {"label": "x", "days": "0"}).status_code == 422
+    for wrong in ({"days": "0"}, {"days": "3651"}, {"days": "soon"}, {"label": ""}, {"label": 65 * "x"}):
+        assert ann.post("/account/tokens", {"label": "x", **wrong}).status_code == 422
 
 
 def test_an_admin_keeps_accounts(visit: Of, world: World, stranger: Visit):
@@ -196,5 +198,12 @@ def test_an_admin_keeps_accounts(visit: Of, world: World, stranger: Visit):
     assert ada.post("/accounts", {"name": "zoe", "role": "officer"}).status_code == 409
     assert ada.post("/accounts/zoe/change", {"disabled": "yes"}).status_code == 303
     assert ada.post("/accounts/zoe/link").status_code == 422
+    assert ada.post("/accounts/zoe/change", {"disabled": "perhaps"}).status_code == 422
+    assert ada.post("/accounts/zoe/change", {"disabled": "no"}).status_code == 303
+    page = ada.post("/accounts/zoe/link").text
+    secret = page[page.index(f"{URL}/link/") :].split("<")[0].rpartition("/")[2]
+    assert world.ledger.accounts.redeem_link(secret) is not None
+    ada.post("/accounts/ada/change", {"password": PASSWORD})
+    assert world.ledger.accounts.get("ada").password is None, "a password is set where the old one is asked for"
     assert ada.post("/accounts/ada/change", {"role": "officer"}).status_code == 409, "the last admin stays"
     assert ada.post("/accounts/nobody/link").status_code == 404

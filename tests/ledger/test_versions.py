@@ -16,6 +16,7 @@ from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import conclude
 from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
+from fedforget.ledger import versions
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import Core
 from fedforget.ledger.errors import ConflictError, MissingError
@@ -80,12 +81,12 @@ def test_a_report_is_kept(world: World, tmp_path: Path):
 # One transaction
 
 
-STEPS: tuple[tuple[type, str], ...] = (
-    (Versions, "_keep_documents"),
+STEPS: tuple[tuple[object, str], ...] = (
+    (Core, "insert"),  # of the documents
     (Versions, "_new_version"),
     (Core, "append"),
     (Requests, "move"),
-    (Versions, "_keep_certificate"),
+    (versions, "make_certificate"),
     (Work, "release"),
 )
 
@@ -93,7 +94,9 @@ STEPS: tuple[tuple[type, str], ...] = (
 @pytest.mark.daily(3)
 @pytest.mark.parametrize(("part", "step"), STEPS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_published_whole_or_not_at_all(world: World, monkeypatch: pytest.MonkeyPatch, part: type, step: str, when: str):
+def test_published_whole_or_not_at_all(
+    world: World, monkeypatch: pytest.MonkeyPatch, part: object, step: str, when: str
+):
     """Killed at any step of publishing, the ledger is as before; another worker ends with exactly one version."""
     request = world.queued()
     claim = world.claim("dead")

@@ -16,6 +16,7 @@ import typer
 
 from fedforget.console.permissions import Permission, may
 from fedforget.errors import InputError
+from fedforget.ledger.errors import MissingError
 from fedforget.ledger.states import Role
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ def _who(ledger: Ledger, named: str | None) -> tuple[Account, str]:
 
 
 def _named(ledger: Ledger, name: str) -> Account:
-    from fedforget.ledger.errors import MissingError
-
     try:
         account = ledger.accounts.get(name)
     except MissingError:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from fedforget.cli.reproduce import show_tables
-from fedforget.cli.terminal import DeviceOption, JsonOption, terminal_bars
+from fedforget.cli.terminal import DeviceOption, JsonOption, one_bar
 from fedforget.experiments.benchmarks.measuring import Run
 from fedforget.experiments.benchmarks.page import summary
 from fedforget.experiments.benchmarks.parts import PARTS, run_parts
-from fedforget.experiments.benchmarks.parts import Progress as Report
 
 
 def bench(
@@ -33,17 +30,11 @@ def bench(
     """Measure speed as ratios: a request against other methods and one epoch over the target, and how a
     request grows with clients, parameters, rows and target."""
     run = Run(device, quick, repeats, threads)
-    with _progress(as_json) as progress:
-        results = run_parts(part or [], run, out, progress)
+    with one_bar(as_json) as show:
+        results = run_parts(
+            part or [], run, out, lambda done, total, what: show(completed=done, total=total, description=escape(what))
+        )
     if as_json:
         print(json.dumps(results))
         return
     show_tables(Console(highlight=False), summary(results))
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Report]:
-    """One bar over the parts."""
-    with terminal_bars(quiet) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda done, total, what: bars.update(task, completed=done, total=total, description=escape(what))

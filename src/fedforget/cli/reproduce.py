@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +16,7 @@ from rich.markup import escape
 from rich.progress import TextColumn
 from rich.table import Table as RichTable
 
-from fedforget.cli.terminal import DeviceOption, JsonOption, terminal_bars
+from fedforget.cli.terminal import DeviceOption, JsonOption, one_bar
 from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
@@ -57,8 +56,13 @@ def reproduce(
         classes=classes, methods=methods, targets=targets, dataset=dataset, trials=trials, device=device, seed=seed,
         out=out, quick=quick, threads=threads, configuration=configuration,
     )  # fmt: skip
-    with _progress(as_json) as progress:
-        rows = run_experiment(experiment, options, merge=merge or (), progress=progress)
+    with one_bar(as_json, TextColumn("{task.fields[left]}")) as show:
+
+        def report(step: Step) -> None:
+            left = "" if step.seconds_left is None else f"{timedelta(seconds=round(step.seconds_left))} left"
+            show(description=step.what, completed=step.done, total=step.total, left=left)
+
+        rows = run_experiment(experiment, options, merge=merge or (), progress=report)
     pages = write_pages(experiment, experiment.cell_file(options))
     if as_json:
         print(json.dumps({"rows": rows}))
@@ -79,16 +83,3 @@ def show_tables(console: Console, tables: Iterable[Table]) -> None:
         console.print(shown)
         for note in table.notes:
             console.print(note, markup=False)
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[Step], None]]:
-    """One bar over all cells, with the time left that the engine reckons."""
-    with terminal_bars(quiet, TextColumn("{task.fields[left]}")) as bars:
-        task = bars.add_task("", total=None, left="")
-
-        def report(step: Step) -> None:
-            left = "" if step.seconds_left is None else f"{timedelta(seconds=round(step.seconds_left))} left"
-            bars.update(task, description=step.what, completed=step.done, total=step.total, left=left)
-
-        yield report

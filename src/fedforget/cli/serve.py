@@ -25,5 +25,4 @@ def serve(
     """The console in a browser. On a new machine it makes everything it needs, and prints a link to sign in once."""
     with needs_service():
         from fedforget.console.server import serve as run
-    run(home, ledger, host=host, port=port, with_worker=not no_worker, url=url, certificate=certificate, key=key,
-        say=lambda line: print(line, flush=True))  # fmt: skip
+    run(home, ledger, host=host, port=port, with_worker=not no_worker, url=url, certificate=certificate, key=key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,6 +34,14 @@ def terminal_bars(quiet: bool, time_left: ProgressColumn | None = None) -> Progr
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), time_left or TimeRemainingColumn())
     console = Console(stderr=True)
     return Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
+
+
+@contextmanager
+def one_bar(quiet: bool, time_left: ProgressColumn | None = None) -> Iterator[Callable[..., None]]:
+    """One bar over all that is done; what it takes are the fields of a task of `rich`."""
+    with terminal_bars(quiet, time_left) as bars:
+        task = bars.add_task("", total=None, left="")
+        yield lambda **fields: bars.update(task, **fields)
 
 
 @contextmanager

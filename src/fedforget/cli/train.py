@@ -54,27 +54,21 @@ def train(
     as_json: JsonOption = False,
 ) -> None:
     """Train a federation into a run folder. An interrupted run goes on with --resume and ends with the same bits."""
-    given = {
-        "dataset": dataset, "clients": clients, "partition": partition, "model": model, "train_limit": train_limit,
-        "schedule": {
-            "rounds": rounds, "epochs": epochs, "lr": lr, "momentum": momentum, "batch_size": batch_size,
-            "participation": participation, "seed": seed, "threads": threads,
-        },
-        "backdoor": backdoor, "history": history,
-    }  # fmt: skip
+    given = {name: value for name, value in locals().items() if value is not None}
     run_config = None if resume else _config(config, given)
     with progress_bars(as_json) as progress:
         run = train_run(out, run_config, progress=progress, device=device)
     last = run.metrics()[-1] if run.metrics() else {}
+    accuracy = "–" if last.get("test_acc") is None else f"{last['test_acc']:.2f} %"
     print_result(
         as_json,
         {"run": str(out), "rounds": run.rounds_done, **last},
-        [f"Trained {run.rounds_done} rounds into {out}: test accuracy {_percent(last.get('test_acc'))}."],
+        [f"Trained {run.rounds_done} rounds into {out}: test accuracy {accuracy}."],
     )
 
 
 def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
-    """The TOML file's settings, overruled by the options."""
+    """The TOML file's settings, overruled by the options that were `given`."""
     values: dict[str, Any] = {}
     if path is not None:
         try:
@@ -84,14 +78,15 @@ def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
     written, poison = values.pop("schedule", {}), values.pop("backdoor", None)
     if not isinstance(written, dict):
         raise InputError(f"In {path}, 'schedule' must be a table; write [schedule] and its settings below.")
-    schedule = {**written, **{k: v for k, v in given["schedule"].items() if v is not None}}
-    unknown = set(schedule) - {item.name for item in fields(Schedule)}
-    if unknown:
+    timing = {item.name for item in fields(Schedule)}
+    if unknown := written.keys() - timing:
         raise InputError(f"In {path}, the schedule has the unknown setting '{min(unknown)}'.")
-    poison = given["backdoor"] or poison
+    schedule = {**written, **{name: value for name, value in given.items() if name in timing}}
+    poison = given.get("backdoor") or poison
     if poison is not None and not isinstance(poison, str):
         raise InputError(f"In {path}, 'backdoor' must be text such as \"client=0,class=3\".")
-    values |= {k: v for k, v in given.items() if k not in ("schedule", "backdoor", "history") and v is not None}
+    own = {item.name for item in fields(RunConfig)} - {"backdoor"}
+    values |= {name: value for name, value in given.items() if name in own}
     if given["history"]:
         values.setdefault("history_interval", HISTORY_INTERVAL)
     config = RunConfig.from_json({**values, "schedule": schedule})
@@ -112,7 +107,3 @@ def _backdoor(text: str, config: RunConfig) -> Backdoor:
         raise InputError(f"The size and margin of the backdoor '{text}' must be whole numbers.") from None
     request = read_target(parts, text)
     return Backdoor.draw(request, trigger, len(data.classes), config.schedule.seed)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f} %"

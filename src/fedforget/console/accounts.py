@@ -1,32 +1,29 @@
-"""One's own account and tokens, and everybody's for an admin: as pages for people, as an API for programs.
+"""One's own account and tokens, and everybody's for an admin.
 
-What makes or changes a way in is for somebody who is signed in: a session's cookie, with its forgery token in the form
-or in the header `x-csrf-token`."""
+What makes or changes a way in is for somebody who is signed in, by forms alone. Programs read, and revoke tokens."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 from anyio.to_thread import run_sync
 from fastapi import Path
-from pydantic import ValidationError
 from starlette.responses import RedirectResponse, Response
 
-from fedforget.console.models import AccountChange, AccountIn, AccountOut, LinkOut, MeOut, TokenIn, TokenOut
+from fedforget.console.models import AccountOut, MeOut, TokenOut
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
 from fedforget.console.rendering import render, shown_on
 from fedforget.console.sign_in import let_in
-from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
+from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import InputError
 from fedforget.ledger.errors import ConflictError, MissingError
-from fedforget.ledger.schema import Account, Token
 from fedforget.ledger.states import Role
 
 api = guarded_router(prefix=API, tags=["accounts"])
 pages = guarded_router(include_in_schema=False)
-Name = Annotated[str, Path(max_length=64)]
 Id = Annotated[str, Path(max_length=64)]
 Member = Annotated[Visitor, allow(Permission.KEEP_OWN_ACCOUNT)]
 Admin = Annotated[Visitor, allow(Permission.KEEP_ACCOUNTS)]
@@ -49,18 +46,15 @@ def own_account(visitor: Member) -> Response:
     return _own(visitor)
 
 
-def _own(visitor: Visitor, *, secret: str = "", problem: str = "", status: int = 200) -> Response:
-    account = visitor.ledger.accounts.get(visitor.name)
-    return render(
-        visitor, "account.html", status, account=account, tokens=visitor.ledger.accounts.tokens(visitor.name),
-        secret=secret, problem=problem,
-    )  # fmt: skip
+def _own(visitor: Visitor, *, secret: str = "", **more: Any) -> Response:
+    account, tokens = visitor.ledger.accounts.get(visitor.name), visitor.ledger.accounts.tokens(visitor.name)
+    return render(visitor, "account.html", account=account, tokens=tokens, secret=secret, **more)
 
 
 @pages.post("/account/password")
 async def change_password(visitor: Owner, form: Posted) -> Response:
     """The old one is asked for where there is one. All other sessions end."""
-    return await run_sync(_change_password, visitor, form, limiter=visitor.console.hashers)
+    return await run_sync(partial(_change_password, visitor, form=form), limiter=visitor.console.hashers)
 
 
 @shown_on(_own)
@@ -81,33 +75,22 @@ def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
 @api.get("/tokens")
 def list_tokens(visitor: Member) -> list[TokenOut]:
     """Your own tokens, without their secrets."""
-    return [TokenOut.of(token, secret=None) for token in visitor.ledger.accounts.tokens(visitor.name)]
-
-
-@api.post("/tokens", status_code=201)
-def make_token(visitor: Owner, wanted: TokenIn) -> TokenOut:
-    """A token for scripts, in your name; the secret is shown this once. In person: a token cannot make another."""
-    secret, token = _make_token(visitor, wanted)
-    return TokenOut.of(token, secret=secret)
+    return [TokenOut.of(token) for token in visitor.ledger.accounts.tokens(visitor.name)]
 
 
 @pages.post("/account/tokens")
 @shown_on(_own)
-def make_token_by_form(visitor: Owner, form: Posted) -> Response:
-    try:
-        wanted = TokenIn.model_validate({"label": form.get("label"), "days": form.get("days", "90")})
-    except ValidationError:
-        raise InputError("A token has a label of 1 to 64 characters, and lasts 1 to 3650 days.") from None
-    return _own(visitor, secret=_make_token(visitor, wanted)[0])
-
-
-def _make_token(visitor: Visitor, wanted: TokenIn) -> tuple[str, Token]:
-    """The secret, shown this once, and its row."""
+def make_token(visitor: Owner, form: Posted) -> Response:
+    """A token for scripts, in the visitor's name; the secret is shown this once."""
     now, accounts = visitor.ledger.clock(), visitor.ledger.accounts
+    days = whole_number(form.get("days", "90"))
+    if days is None or not 1 <= days <= 3650:
+        raise InputError("A token lasts 1 to 3650 days.")
     alive = [t for t in accounts.tokens(visitor.name) if not t.revoked and (not t.expires or t.expires > now)]
     if len(alive) >= MOST_TOKENS:
         raise ConflictError(f"You have {MOST_TOKENS} tokens; revoke one that you do not use.")
-    return accounts.make_token(visitor.name, wanted.label, actor=visitor.name, lasting=timedelta(days=wanted.days))
+    label, lasting = form.get("label", ""), timedelta(days=days)
+    return _own(visitor, secret=accounts.make_token(visitor.name, label, actor=visitor.name, lasting=lasting)[0])
 
 
 @api.delete("/tokens/{id}", status_code=204)
@@ -141,68 +124,41 @@ def show_accounts(visitor: Admin) -> Response:
     return _accounts(visitor)
 
 
-def _accounts(visitor: Visitor, *, link: str = "", about: str = "", problem: str = "", status: int = 200) -> Response:
-    return render(
-        visitor, "accounts.html", status, rows=visitor.ledger.accounts.all(), roles=list(Role), link=link, about=about,
-        problem=problem,
-    )  # fmt: skip
-
-
-@api.post("/accounts", status_code=201)
-def add_account(visitor: Keeper, wanted: AccountIn) -> AccountOut:
-    """A new account; in person. Without a password it signs in by link, token or OIDC."""
-    return AccountOut.of(visitor.ledger.accounts.add(**wanted.model_dump(), actor=visitor.name))
+def _accounts(visitor: Visitor, *, link: str = "", about: str = "", **more: Any) -> Response:
+    rows = visitor.ledger.accounts.all()
+    return render(visitor, "accounts.html", rows=rows, roles=list(Role), link=link, about=about, **more)
 
 
 @pages.post("/accounts")
 @shown_on(_accounts)
-def add_account_by_form(visitor: Keeper, form: Posted) -> Response:
+def add_account(visitor: Keeper, form: Posted) -> Response:
     """A new account, and a link to sign in with."""
     account = visitor.ledger.accounts.add(
         form.get("name", ""), form.get("role", ""), identity=form.get("identity") or None, actor=visitor.name
     )
-    return _accounts(visitor, link=_link(visitor, account.name), about=account.name)
-
-
-@api.patch("/accounts/{name}")
-def change_account(visitor: Keeper, name: Name, change: AccountChange) -> AccountOut:
-    """Another role or password, or switched off or on; all its sessions end. In person."""
-    return AccountOut.of(_change(visitor, name, change))
+    return _with_link(visitor, account.name)
 
 
 @pages.post("/accounts/{name}/change")
 @shown_on(_accounts)
-def change_account_by_form(visitor: Keeper, name: str, form: Posted) -> Response:
-    try:
-        wanted = AccountChange.model_validate({part: form.get(part) or None for part in ("role", "disabled")})
-    except ValidationError:
-        raise InputError("Choose one of the roles.") from None
-    _change(visitor, name, wanted)
+def change_account(visitor: Keeper, name: str, form: Posted) -> Response:
+    """Another role, or switched off or on; all its sessions end. A password is its owner's to set."""
+    choices = {"": None, "yes": True, "no": False}
+    if (disabled := form.get("disabled", "")) not in choices:
+        raise InputError("An account is disabled, yes or no.")
+    visitor.ledger.accounts.change(name, role=form.get("role") or None, disabled=choices[disabled], actor=visitor.name)
     return RedirectResponse("/accounts", 303)
-
-
-def _change(visitor: Visitor, name: str, wanted: AccountChange) -> Account:
-    """Another's account. One's own password is changed where the old one is asked for."""
-    if wanted.password is not None and visitor.ledger.accounts.get(name).name == visitor.name:
-        raise ConflictError("Your own password is changed under Your account, where the old one is asked for.")
-    return visitor.ledger.accounts.change(name, **wanted.model_dump(), actor=visitor.name)
-
-
-@api.post("/accounts/{name}/link", status_code=201)
-def make_link(visitor: Keeper, name: Name) -> LinkOut:
-    """A link that signs this account in once, within an hour; older ones end. In person."""
-    return LinkOut(link=_link(visitor, name))
 
 
 @pages.post("/accounts/{name}/link")
 @shown_on(_accounts)
-def make_link_by_form(visitor: Keeper, name: str) -> Response:
-    return _accounts(visitor, link=_link(visitor, name), about=name)
+def make_link(visitor: Keeper, name: str) -> Response:
+    """A link that signs this account in once, within an hour; older ones end."""
+    return _with_link(visitor, name)
 
 
-def _link(visitor: Visitor, name: str) -> str:
-    """The address that signs this account in once."""
+def _with_link(visitor: Visitor, name: str) -> Response:
     if visitor.ledger.accounts.get(name).disabled is not None:
         raise InputError("The account is disabled; enable it first.")
     secret = visitor.ledger.accounts.make_link(name, actor=visitor.name)
-    return f"{visitor.console.settings.url.rstrip('/')}/link/{secret}"
+    return _accounts(visitor, link=f"{visitor.console.settings.url.rstrip('/')}/link/{secret}", about=name)

@@ -14,7 +14,6 @@ from urllib.parse import quote
 import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -23,19 +22,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedforget.audit.evidence import code_version
-from fedforget.console import accounts, federations, monitoring, oidc, request_pages, requests, sign_in, trail
+from fedforget.console import accounts, federations, monitoring, oidc, problems, request_pages, requests, sign_in, trail
 from fedforget.console.monitoring import Meters
-from fedforget.console.problems import (
-    API,
-    DeniedError,
-    Problem,
-    for_programs,
-    http_detail,
-    openapi_responses,
-    problem_response,
-    status_of,
-    validation_fields,
-)
+from fedforget.console.problems import DeniedError, Problem, for_programs, problem_response
 from fedforget.console.rendering import render
 from fedforget.console.security import HEADERS, Shield, drop_cookie, visit_secret
 from fedforget.console.settings import ConsoleSettings
@@ -66,8 +55,9 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
         await anyio.to_thread.run_sync(console.stop)
 
     app = FastAPI(
-        title="fedforget", version=code_version(), lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
-    )
+        title="fedforget", version=code_version(), lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None,
+        description="Erasure requests, evidence, model versions and events of a fedforget ledger.",
+    )  # fmt: skip
     app.state.console = console
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # one flat list: found fast, and checked below
@@ -158,8 +148,7 @@ def _answer(request: Request, status: int, detail: str, **more: Any) -> Response
     return response
 
 
-def _denied(request: Request, error: Exception) -> Response:
-    assert isinstance(error, DeniedError)
+def _denied(request: Request, error: DeniedError) -> Response:
     if error.status == 401 and not for_programs(request) and request.method in ("GET", "HEAD"):
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = f"?next={quote(where)}" if where != "/" else ""
@@ -172,24 +161,22 @@ def _denied(request: Request, error: Exception) -> Response:
     return response
 
 
-def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, FedForgetError)
-    status = status_of(error)
+def _refused(request: Request, error: FedForgetError) -> Response:
+    status = problems.status_of(error)
     if status >= 500:
         log.error("%s %s: %s", request.method, _route(request), error)
     return _answer(request, status, str(error))
 
 
-def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    fields = validation_fields(error)
+def _invalid(request: Request, error: RequestValidationError) -> Response:
+    fields = problems.validation_fields(error)
     detail = "; ".join(f"{name}: {words}" for name, words in fields.items())
     return _answer(request, 422, detail[:1000], fields=fields)
 
 
-def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return _answer(request, error.status_code, http_detail(error), headers=error.headers)
+def _http(request: Request, error: HTTPException) -> Response:
+    known = {404: "There is nothing here.", 405: "This address does not take that method."}
+    return _answer(request, error.status_code, known.get(error.status_code, error.detail), headers=error.headers)
 
 
 def _unforeseen(request: Request, error: Exception) -> Response:
@@ -202,22 +189,12 @@ def _unforeseen(request: Request, error: Exception) -> Response:
 
 
 def describe(app: FastAPI) -> dict[str, Any]:
-    """The API's own description: its routes, the errors any of them may answer with, and how to sign in."""
+    """The API's own description, with the shape of its errors, and how to sign in."""
     if app.openapi_schema is None:
-        routes = [route for route in app.routes if isinstance(route, GuardedRoute) and route.path.startswith(API)]
-        described = get_openapi(
-            title="fedforget", version=app.version, routes=routes,
-            description="Erasure requests, evidence, model versions and events of a fedforget ledger.",
-        )  # fmt: skip
-        parts = described.setdefault("components", {})
-        schemas = parts.setdefault("schemas", {})
-        schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-        for unused in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(unused, None)
+        described = FastAPI.openapi(app)
+        parts = described["components"]
+        parts["schemas"]["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
         parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         described["security"] = [{"token": []}]
-        for methods in described["paths"].values():
-            for operation in methods.values():
-                operation["responses"] = operation["responses"] | openapi_responses()
         app.openapi_schema = described
     return app.openapi_schema

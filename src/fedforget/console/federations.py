@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path
 from starlette.responses import JSONResponse, RedirectResponse, Response
@@ -10,10 +10,10 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from fedforget.console.lineage import draw_lineage
 from fedforget.console.models import LARGEST_NUMBER, FederationOut, RollbackIn, VersionOut
 from fedforget.console.permissions import Permission
-from fedforget.console.problems import API, status_of
-from fedforget.console.rendering import render
+from fedforget.console.problems import API
+from fedforget.console.rendering import render, shown_on
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import InputError
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import VersionState
 
@@ -84,26 +84,23 @@ def roll_back(visitor: Roller, name: Name, rollback: RollbackIn) -> VersionOut:
 @pages.get("/federations/{name}/rollback")
 def confirm_rollback(visitor: Roller, name: str, to: int = 0) -> Response:
     """What would happen, before it does."""
-    return _confirm(visitor, name, to)
+    return _confirm(visitor, name, {"to": str(to)})
 
 
-def _confirm(visitor: Visitor, name: str, to: int, problem: str = "", status: int = 200) -> Response:
-    target, current = visitor.ledger.versions.get(name, min(to, LARGEST_NUMBER)), visitor.ledger.versions.current(name)
-    undone = [request for request in visitor.ledger.versions.served(name) if (request.version or 0) > target.number]
-    return render(
-        visitor, "rollback.html", status, name=name, target=target, current=current, undone=undone, problem=problem
-    )
+def _confirm(visitor: Visitor, name: str, form: dict[str, str], **more: Any) -> Response:
+    versions = visitor.ledger.versions
+    target, current = versions.get(name, whole_number(form.get("to", "")) or 0), versions.current(name)
+    undone = [request for request in versions.served(name) if (request.version or 0) > target.number]
+    return render(visitor, "rollback.html", name=name, target=target, current=current, undone=undone, **more)
 
 
 @pages.post("/federations/{name}/rollback")
+@shown_on(_confirm)
 def roll_back_by_form(visitor: Roller, name: str, form: Posted) -> Response:
+    if form.get("confirm") != "yes":
+        raise InputError("Tick the box to confirm the rollback.")
     to = whole_number(form.get("to", "")) or 0
-    try:
-        if form.get("confirm") != "yes":
-            raise InputError("Tick the box to confirm the rollback.")
-        visitor.ledger.versions.roll_back(name, to, form.get("reason", ""), actor=visitor.name)
-    except FedForgetError as error:
-        return _confirm(visitor, name, to, str(error), status_of(error))
+    visitor.ledger.versions.roll_back(name, to, form.get("reason", ""), actor=visitor.name)
     visitor.console.glance.forget()
     return RedirectResponse(f"/federations/{name}", 303)
 

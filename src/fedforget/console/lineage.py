@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fedforget.ledger.schema import Version
 from fedforget.ledger.states import VersionKind, VersionState
 
-WIDTH, ROW, LEFT, LANE = 340, 58, 22, 26
+ROW, LEFT, LANE = 58, 22, 26
 MOST = 60
 """More versions than this are in the table alone."""
 
@@ -21,7 +21,6 @@ class Node:
     y: int
     number: int
     state: str
-    title: str
     about: str
 
 
@@ -33,7 +32,6 @@ class Edge:
 
 @dataclass(frozen=True)
 class Lineage:
-    width: int
     height: int
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -59,8 +57,7 @@ def draw_lineage(versions: Sequence[Version], about: Mapping[int, str] | None = 
         origin = version.restores or version.parent
         if origin in places:
             edges.append(Edge(_path(places[origin], places[version.number]), version.restores is not None))
-    height = ROW * len(shown)
-    return Lineage(WIDTH, height, tuple(nodes), tuple(edges), text_x, len(versions) - len(shown))
+    return Lineage(ROW * len(shown), tuple(nodes), tuple(edges), text_x, len(versions) - len(shown))
 
 
 def _line_to_current(by_number: Mapping[int, Version]) -> set[int]:
@@ -85,7 +82,6 @@ def _path(start: tuple[int, int], end: tuple[int, int]) -> str:
 
 
 def _node(version: Version, place: tuple[int, int], about: str) -> Node:
-    title = f"Version {version.number}"
     if version.kind == VersionKind.ROLLBACK:
         about = f"rolled back to version {version.restores}"
     elif version.kind == VersionKind.FIRST:
@@ -94,4 +90,4 @@ def _node(version: Version, place: tuple[int, int], about: str) -> Node:
     if version.state == VersionState.DESTROYED:
         words.append("weights destroyed")
     text = " · ".join(word for word in words if word)
-    return Node(*place, version.number, version.state, title, text if len(text) <= 46 else text[:45] + "…")
+    return Node(*place, version.number, version.state, text if len(text) <= 46 else text[:45] + "…")

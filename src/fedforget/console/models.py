@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from fedforget.ledger.passwords import LONGEST_PASSWORD, SHORTEST_PASSWORD
 from fedforget.ledger.schema import Base
 from fedforget.ledger.states import Ground, RequestState, Role
 from fedforget.requests import ErasureRequest
@@ -15,7 +14,6 @@ from fedforget.requests import ErasureRequest
 LARGEST_NUMBER = 2**31 - 1
 Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
 Reason = Annotated[str, Field(min_length=1, max_length=1000, description="Why, in a sentence; it is kept for ever.")]
-Password = Annotated[str, Field(min_length=SHORTEST_PASSWORD, max_length=LONGEST_PASSWORD)]
 
 
 class Strict(BaseModel):
@@ -65,24 +63,6 @@ class RollbackIn(ReasonIn):
 class CheckIn(Strict):
     pins: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=20)] = []
     whole: Annotated[bool, Field(description="Also rows, files and certificates, not the chain alone.")] = False
-
-
-class AccountIn(Strict):
-    name: Annotated[str, Field(min_length=1, max_length=64)]
-    role: Role
-    password: Password | None = None
-    identity: Annotated[str, Field(max_length=300, description="ISSUER SUBJECT at an OIDC provider.")] | None = None
-
-
-class AccountChange(Strict):
-    role: Role | None = None
-    password: Password | None = None
-    disabled: bool | None = None
-
-
-class TokenIn(Strict):
-    label: Annotated[str, Field(min_length=1, max_length=64)]
-    days: Annotated[int, Field(ge=1, le=3650)] = 90
 
 
 class Out(BaseModel):
@@ -234,10 +214,6 @@ class AccountOut(Out):
     disabled: Annotated[bool, BeforeValidator(bool)]
 
 
-class LinkOut(BaseModel):
-    link: str = Field(description="Signs in once, within an hour.")
-
-
 class TokenOut(Out):
     id: str
     account: str
@@ -245,7 +221,6 @@ class TokenOut(Out):
     made: datetime
     expires: datetime | None
     revoked: datetime | None
-    secret: str | None = Field(default=None, description="Shown this once.")
 
 
 class MeOut(BaseModel):

@@ -8,7 +8,6 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -72,15 +71,7 @@ def _printable(text: str) -> str:
     return shown[:200]
 
 
-def http_detail(error: HTTPException) -> str:
-    known: dict[int, str] = {
-        404: "There is nothing here.",
-        405: "This address does not take that method.",
-    }
-    return known.get(error.status_code, str(error.detail))
-
-
-def openapi_responses() -> dict[str, Any]:
+def openapi_responses() -> dict[int | str, dict[str, Any]]:
     """The errors that any route of the API may answer with, for its description."""
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {

@@ -52,18 +52,17 @@ class WorkerProcess:
         self.status: Status = "stopped"
         self._stopping = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._keep_running, name="worker supervisor", daemon=True)
 
     def start(self) -> None:
         self.status = "starting"
-        self._thread = threading.Thread(target=self._keep_running, name="worker supervisor", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._stopping.set()
         if self._process is not None:
             end(self._process, GRACE_SECONDS)
-        if self._thread is not None:
+        if self._thread.is_alive():
             self._thread.join(5.0)
         self.status = "stopped"
 

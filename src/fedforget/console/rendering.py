@@ -36,31 +36,36 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "moment": moment, "day": day, "iso": to_text, "short": short_hash, "thousands": "{:,}".format,
+        "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
+        "short": lambda hash: "–" if hash is None else hash[:12],
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "asset": asset, "tone": tone, "verdict_tone": verdict_tone, "deadline": deadline,
-        "GONE": GONE,
+        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
+        "verdict_tone": lambda verdict: VERDICT_TONES.get(verdict, "unclear"),
     }  # fmt: skip
     return found
 
 
-def render(visitor: Visitor, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """A page for this visitor."""
-    now = visitor.ledger.clock()
-    return HTMLResponse(environment().get_template(template).render(visitor=visitor, now=now, **values), status)
+def render(visitor: Visitor, template: str, status: int = 200, problem: str = "", **values: Any) -> HTMLResponse:
+    """A page for this visitor; `problem`: why what they sent was refused."""
+    text = (
+        environment()
+        .get_template(template)
+        .render(visitor=visitor, now=visitor.ledger.clock(), problem=problem, **values)
+    )
+    return HTMLResponse(text, status)
 
 
-def shown_on(page: Callable[..., Response]) -> Callable[[Handler], Handler]:
-    """A handler's refusals are shown on this page: they belong beside the form that was sent."""
+def shown_on(page: Handler) -> Callable[[Handler], Handler]:
+    """A handler's refusals are shown on this page, which gets what the handler got: they belong beside the form."""
 
     def around(handler: Handler) -> Handler:
         @wraps(handler)
-        def handled(visitor: Visitor, *given: Any, **named: Any) -> Response:
+        def handled(visitor: Visitor, **given: Any) -> Response:
             try:
-                return handler(visitor, *given, **named)
+                return handler(visitor, **given)
             except FedForgetError as error:
-                return page(visitor, problem=str(error), status=status_of(error))
+                return page(visitor, **given, problem=str(error), status=status_of(error))
 
         return handled
 
@@ -91,10 +96,6 @@ def tone(state: str, verdict: str | None = None) -> str:
     return STATE_TONES.get(state, "wait")
 
 
-def verdict_tone(verdict: str) -> str:
-    return VERDICT_TONES.get(verdict, "unclear")
-
-
 def moment(value: datetime) -> str:
     """A time for people.
 
@@ -107,10 +108,6 @@ def moment(value: datetime) -> str:
 
 def day(value: datetime) -> str:
     return f"{value.day} {value:%b %Y}"
-
-
-def short_hash(value: str | None) -> str:
-    return "–" if value is None else value[:12]
 
 
 def features(shape: Sequence[int]) -> str:

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from starlette.concurrency import run_in_threadpool
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from fedforget.console import requests as cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
-from fedforget.console.rendering import SOON, day, deadline, features, render, tone
+from fedforget.console.rendering import day, deadline, features, render, shown_on, tone
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.schema import Request
-from fedforget.ledger.states import OPEN, Ground, RequestState
+from fedforget.ledger.states import CLOSED, OPEN, Ground, RequestState
 from fedforget.requests import ErasureRequest
 
 router = guarded_router(include_in_schema=False)
@@ -76,17 +75,10 @@ def _rows(visitor: Visitor, requests: Sequence[Request]) -> list[tuple[Request, 
 def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
     """How many requests are in each state; how many open ones are past their date or due within a week, and for how
     many seconds the oldest has been waiting while no worker has anything."""
-    own = visitor.only_own
-    if own is None:
-        figures = visitor.console.glance.figures()
-        idle = 0 if figures["held"] else int(figures["oldest_queued_seconds"])
-        return figures["requests"], {"overdue": figures["overdue"], "soon": figures["due_soon"], "idle": idle}
-    now = visitor.ledger.clock()
-    due = visitor.ledger.requests.page(
-        states=OPEN, due_before=now + SOON, asked_by=own, order="due", limit=100
-    ).requests
-    overdue = sum(row.due < now for row in due)
-    return visitor.ledger.requests.counts(asked_by=own), {"overdue": overdue, "soon": len(due) - overdue, "idle": 0}
+    own, glance = visitor.only_own, visitor.console.glance
+    figures = glance.figures() if own is None else visitor.ledger.trail.figures(asked_by=own)
+    idle = int(figures["oldest_queued_seconds"]) if own is None and not figures["held"] else 0
+    return figures["requests"], {"overdue": figures["overdue"], "soon": figures["due_soon"], "idle": idle}
 
 
 @router.get("/requests/new")
@@ -96,33 +88,29 @@ def new_request(
     return _form(visitor, {"federation": federation, "client": client})
 
 
-def _form(visitor: Visitor, given: dict[str, str], problem: str = "", status: int = 200) -> Response:
+def _form(visitor: Visitor, form: dict[str, str], **more: Any) -> Response:
     """Offers what there is: federations, their clients, their classes, and their features in words; with numbers for
     who may see them."""
     federations = visitor.console.glance.federations()
-    chosen = next((row for row in federations if row.name == given.get("federation")), None)
+    chosen = next((row for row in federations if row.name == form.get("federation")), None)
     chosen = chosen or (federations[0] if federations else None)
     described = {row.name: visitor.description(row) for row in federations}
     clients = described[chosen.name]["clients"] if chosen else []
-    client = next((c for c in clients if str(c["client"]) == given.get("client")), clients[0] if clients else None)
+    client = next((c for c in clients if str(c["client"]) == form.get("client")), clients[0] if clients else None)
     offers = {name: {**what, "features": features(what["shape"])} for name, what in described.items()}
     return render(
-        visitor, "new_request.html", status, federations=federations, chosen=chosen, clients=clients, client=client,
-        given=given, problem=problem, grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress,
+        visitor, "new_request.html", federations=federations, chosen=chosen, clients=clients, client=client, given=form,
+        grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress, **more,
     )  # fmt: skip
 
 
 @router.post("/requests")
+@shown_on(_form)
 def submit_request(visitor: Annotated[Visitor, allow(Permission.SUBMIT)], form: Posted) -> Response:
-    try:
-        target = _target(form)
-        found = cases.submit(
-            visitor, form.get("federation", ""), target, subject=form.get("subject", ""), ground=form.get("ground", "")
-        )
-        if found.created and form.get("accept") and visitor.may(Permission.ACCEPT):
-            cases.accept(visitor, found.request.id)
-    except FedForgetError as error:
-        return _form(visitor, form, str(error), status_of(error))
+    about = {name: form.get(name, "") for name in ("subject", "ground")}
+    found = cases.submit(visitor, form.get("federation", ""), _target(form), **about)
+    if found.created and form.get("accept") and visitor.may(Permission.ACCEPT):
+        cases.accept(visitor, found.request.id)
     return RedirectResponse(f"/requests/{found.request.id}{'' if found.created else '?known=1'}", 303)
 
 
@@ -145,13 +133,13 @@ async def show_request(visitor: Reader, id: str, known: str = "") -> Response:
     return await (visitor.console.read(show) if drawn else visitor.console.compute(show))
 
 
-def _show(visitor: Visitor, request: Request, *, known: bool = False, problem: str = "", status: int = 200) -> Response:
+def _show(visitor: Visitor, request: Request, *, known: bool = False, **more: Any) -> Response:
     ledger, id = visitor.ledger, request.id
     evidence = ledger.requests.evidence_of(id) if request.evidence else None
     certificate = ledger.versions.certificate_of(id) if request.evidence else None
     served = None if request.state != RequestState.DONE else certificate
     return render(
-        visitor, "request.html", status, request=request, known=known, problem=problem,
+        visitor, "request.html", request=request, known=known, **more,
         events=ledger.trail.events(request=id, after=0, limit=500),
         progress=cases.progress_of(visitor, [request]).get(id),
         certificate=certificate, decision=None if served is None else json.loads(served.content)["decision"],
@@ -193,16 +181,15 @@ for act, (permission, _) in cases.ACTIONS.items():
     _take(act, permission)
 
 
-@router.get("/requests/{id}/stream")
-async def stream(visitor: Reader, id: str) -> Response:
-    """Live progress. Ends when the request is settled, or the visitor's session is over."""
-    await run_in_threadpool(visitor.request, id)
-    streams = visitor.console.streams
-    streams.check(visitor.name)
-
-    async def still_allowed() -> bool:
-        secret, ledger = visitor.secret or "", visitor.ledger
-        return visitor.by == "token" or await run_in_threadpool(ledger.accounts.session, secret) is not None
-
-    lines = streams.watch(id, visitor.name, still_allowed)
-    return StreamingResponse(lines, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+@router.get("/requests/{id}/progress")
+def live_progress(visitor: Reader, id: str) -> Response:
+    """How far it is, for a page that asks again and again until the request is settled."""
+    request = visitor.request(id)
+    progress = cases.progress_of(visitor, [request]).get(id)
+    said = {"stage": None, "fraction": None} if progress is None else progress.to_json()
+    return JSONResponse(
+        {
+            "state": request.state, "reason": request.reason, "stage": said["stage"], "fraction": said["fraction"],
+            "settled": request.state in CLOSED,
+        }
+    )  # fmt: skip

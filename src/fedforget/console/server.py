@@ -7,14 +7,12 @@ import gc
 import logging
 import signal
 import socket
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from fedforget.console.app import make_app
 from fedforget.console.door import MOST_CONNECTIONS, Door
@@ -33,12 +31,11 @@ KEEP_ALIVE_SECONDS = 30
 
 
 class Server(uvicorn.Server):
-    """Takes connections at a door of its own. Ends open streams first: they would keep the server waiting for their
-    readers."""
+    """Takes connections at a door of its own."""
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, door: Door) -> None:
+    def __init__(self, config: uvicorn.Config, door: Door) -> None:
         super().__init__(config)
-        self._app, self._door = app, door
+        self._door = door
         self._doors: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -58,7 +55,6 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._app.state.console.streams.close()
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True  # asked twice
         self.should_exit = True  # and no more: uvicorn would raise the signal once again when all is done
@@ -89,7 +85,6 @@ def serve(
     url: str | None = None,
     certificate: Path | None = None,
     key: Path | None = None,
-    say: Callable[[str], None] = print,
 ) -> None:
     """Serve until interrupted."""
     tls = certificate is not None
@@ -113,10 +108,10 @@ def serve(
             ledger.keys.make()
         app = make_app(ledger, settings, with_worker=with_worker)
         link = admin_link(ledger, settings)
-        say(f"The console is at {settings.url} (home: {ledger.home}).")
+        print(f"The console is at {settings.url} (home: {ledger.home}).")
         if link is not None:
-            say(f"Sign in as admin, once, within 24 hours: {link}")
-        say("Stop it with Ctrl-C.")
+            print(f"Sign in as admin, once, within 24 hours: {link}")
+        print("Stop it with Ctrl-C.", flush=True)
         logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s: %(message)s")
         config = uvicorn.Config(
             app, host=host, port=port, log_level="warning", access_log=False, server_header=False, ws="none",
@@ -128,7 +123,7 @@ def serve(
         gc.freeze()  # what is loaded stays: looking through it again took a third of a second, for everybody
         # Without TLS whoever connects is on this machine: a person, or the proxy with everybody behind it.
         door = Door(int(settings.limits.connections_per_address) if tls else MOST_CONNECTIONS)
-        Server(config, app, door).run([listening])
+        Server(config, door).run([listening])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -44,7 +44,6 @@ class Limits:
     sign_ins_per_minute: int = 10
     submissions_per_minute: int = 30
     denials_per_minute: int = 60
-    streams_per_account: int = 8
     connections_per_address: int = 100
     body_bytes: int = 2_000_000
 
@@ -128,7 +127,9 @@ def read_settings(home: Path, *, url: str, behind_proxy: bool = False) -> Consol
     known = {"limits", "session", "oidc"}
     if unknown := values.keys() - known:
         raise InputError(f"{path} has the unknown part '{min(unknown)}'; there are {', '.join(sorted(known))}.")
-    limits = Limits(**_numbers(values.get("limits", {}), {item.name for item in fields(Limits)}, path))
+    names = {item.name for item in fields(Limits)}
+    given = _numbers(values.get("limits", {}), names | {"streams_per_account"}, path)  # older consoles had streams
+    limits = Limits(**{name: value for name, value in given.items() if name in names})
     session = _numbers(values.get("session", {}), {"hours"}, path)
     oidc = _oidc(values["oidc"], path) if "oidc" in values else None
     return ConsoleSettings(

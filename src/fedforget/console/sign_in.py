@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -39,18 +40,17 @@ def sign_in_page(visitor: Stranger, next: str = "/") -> Response:
     return _sign_in_page(visitor, local_address(next))
 
 
-def _sign_in_page(visitor: Visitor, next: str, *, status: int = 200, problem: str = "", name: str = "") -> Response:
+def _sign_in_page(visitor: Visitor, next: str, *, name: str = "", **more: Any) -> Response:
     oidc = visitor.console.settings.oidc
-    label = oidc.label if oidc else None
-    return _form(visitor, "sign_in.html", status, next=next, problem=problem, name=name, oidc_label=label)
+    return _form(visitor, "sign_in.html", next=next, name=name, oidc_label=oidc.label if oidc else None, **more)
 
 
-def _form(visitor: Visitor, template: str, status: int = 200, **values: Any) -> Response:
+def _form(visitor: Visitor, template: str, **values: Any) -> Response:
     """A page whose form carries a token, also for somebody who has no session yet."""
     if visitor.secret is not None:
-        return render(visitor, template, status, **values)
+        return render(visitor, template, **values)
     secret = secrets.token_urlsafe(24)
-    response = render(Visitor(visitor.console, visitor.person, visitor.by, secret), template, status, **values)
+    response = render(replace(visitor, secret=secret), template, **values)
     set_cookie(response, visitor.console.settings, secret, seconds=None, part=VISIT)
     return response
 

@@ -15,7 +15,6 @@ from fedforget.console.monitoring import Meters
 from fedforget.console.oidc import Provider
 from fedforget.console.processes import DemoProcess, WorkerProcess
 from fedforget.console.settings import ConsoleSettings
-from fedforget.console.streams import Streams
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.schema import Federation
 
@@ -122,7 +121,6 @@ class Console:
         """One check of the whole ledger at a time: it reads everything."""
         self.glance = Glance(ledger)
         self.meters = Meters()
-        self.streams = Streams(ledger, limits.streams_per_account)
         self.worker = WorkerProcess(ledger) if with_worker else None
         self.demo = DemoProcess(ledger)
 
@@ -146,7 +144,6 @@ class Console:
 
     def stop(self) -> None:
         """Ends the processes beside it; waits for them."""
-        self.streams.close()
         if self.worker is not None:
             self.worker.stop()
         self.demo.stop()

@@ -61,26 +61,14 @@ def trail(visitor: Reader, kind: str = "", actor: str = "", before: str = "") ->
     return _trail(visitor, kind=kind[:32], actor=actor[:128], before=before)
 
 
-def _trail(
-    visitor: Visitor,
-    *,
-    kind: str = "",
-    actor: str = "",
-    before: str = "",
-    checked: ChainCheck | None = None,
-    whole: bool = False,
-    problem: str = "",
-    status: int = 200,
-) -> Response:
+def _trail(visitor: Visitor, kind: str = "", actor: str = "", before: str = "", **more: Any) -> Response:
     events = visitor.ledger.trail.events(
         kinds=[kind] if kind else None, actor=actor or None, before=whole_number(before, digits=18), limit=PAGE
     )
     kept = {name: value for name, value in (("kind", kind), ("actor", actor)) if value}
     older = f"/trail?{urlencode({**kept, 'before': events[-1].number})}" if len(events) == PAGE else None
-    return render(
-        visitor, "trail.html", status, events=events, head=visitor.ledger.trail.head(), older=older, kind=kind,
-        actor=actor, checked=checked, whole=whole, problem=problem,
-    )  # fmt: skip
+    more = {"checked": None, "whole": False, "kind": kind, "actor": actor, **more}
+    return render(visitor, "trail.html", events=events, head=visitor.ledger.trail.head(), older=older, **more)
 
 
 @api.get("/chain")
@@ -107,7 +95,7 @@ async def check_chain(visitor: Checker, asked: CheckIn) -> CheckOut:
 @pages.post("/trail/check")
 async def check(visitor: Checker, form: Posted) -> Response:
     """Is the chain intact, and is it the one that was pinned?"""
-    return await visitor.console.compute(lambda: _check(visitor, form))
+    return await visitor.console.compute(lambda: _check(visitor, form=form))
 
 
 @shown_on(_trail)
@@ -147,8 +135,8 @@ def verify_page(visitor: Verifier) -> Response:
     return _verify(visitor)
 
 
-def _verify(visitor: Visitor, *, found: VerifiedOut | None = None, problem: str = "", status: int = 200) -> Response:
-    return render(visitor, "verify.html", status, found=found, problem=problem, keys=visitor.ledger.keys.all())
+def _verify(visitor: Visitor, *, found: VerifiedOut | None = None, **more: Any) -> Response:
+    return render(visitor, "verify.html", found=found, keys=visitor.ledger.keys.all(), **more)
 
 
 @api.post("/certificates/verify")

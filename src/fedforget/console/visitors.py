@@ -18,17 +18,9 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from fedforget.console import security
 from fedforget.console.permissions import Permission, may
-from fedforget.console.problems import DeniedError, for_programs
-from fedforget.console.security import (
-    CSRF_FIELD,
-    CSRF_HEADER,
-    SAFE_METHODS,
-    csrf_matches,
-    csrf_token,
-    is_own_origin,
-    visit_secret,
-)
+from fedforget.console.problems import DeniedError, for_programs, openapi_responses
 from fedforget.console.settings import is_loopback
 from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
@@ -70,7 +62,7 @@ class Visitor:
 
     @property
     def csrf(self) -> str:
-        return "" if self.secret is None else csrf_token(self.secret)
+        return "" if self.secret is None else security.csrf_token(self.secret)
 
     def may(self, permission: Permission) -> bool:
         return may(self.role, permission)
@@ -127,7 +119,7 @@ class Allowed:
         if self.in_person and visitor.by != "session":
             said = {"by": visitor.by, "why": "only in person", **where}
             await refuse(request, visitor.name, said, 403, "A token cannot do this; sign in to the console for it.")
-        if visitor.by == "session" and request.method not in SAFE_METHODS:
+        if visitor.by == "session" and request.method not in security.SAFE_METHODS:
             await check_forgery(request, visitor)
         return visitor
 
@@ -136,11 +128,8 @@ class Allowed:
         header = request.headers.get("authorization")
         if header is not None:
             kind, _, token = header.partition(" ")
-            found = (
-                await console.read(partial(console.ledger.accounts.token, token.strip()))
-                if kind.lower() == "bearer"
-                else None
-            )
+            find = partial(console.ledger.accounts.token, token.strip())
+            found = await console.read(find) if kind.lower() == "bearer" else None
             if found is None and self.permission is not Permission.OPEN_TO_ALL:
                 await refuse(request, SYSTEM, {"by": "token", "why": "no such token, or not any more"}, 401)
             return Visitor(console, found, "token" if found else "nothing")
@@ -153,7 +142,7 @@ class Allowed:
                 await refuse(request, SYSTEM, {"by": "session", "why": "no such session, or not any more"}, 401)
         if self.from_loopback and is_direct_loopback(console, request):
             return Visitor(console, None, "loopback")
-        return Visitor(console, None, "nothing", visit_secret(request, console.settings))
+        return Visitor(console, None, "nothing", security.visit_secret(request, console.settings))
 
 
 class GuardedRoute(APIRoute):
@@ -162,7 +151,7 @@ class GuardedRoute(APIRoute):
     A plain function as handler runs where `Console.read` or `Console.write` puts it, by what its method is for."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
-        changes = not set(more.get("methods") or ()) <= SAFE_METHODS
+        changes = not set(more.get("methods") or ()) <= security.SAFE_METHODS
         if not inspect.iscoroutinefunction(endpoint):
             endpoint = _placed(endpoint, changes)
         super().__init__(path, endpoint, **more)
@@ -195,7 +184,8 @@ def _placed(endpoint: Callable[..., Any], changes: bool) -> Callable[..., Corout
 
 
 def guarded_router(prefix: str = "", **more: Any) -> APIRouter:
-    return APIRouter(prefix=prefix, route_class=GuardedRoute, **more)
+    """With a prefix: one of the API, whose description names the errors that any of its routes may answer with."""
+    return APIRouter(prefix=prefix, route_class=GuardedRoute, responses=openapi_responses() if prefix else None, **more)
 
 
 def allow(permission: Permission, *, from_loopback: bool = False, in_person: bool = False) -> Any:
@@ -205,13 +195,13 @@ def allow(permission: Permission, *, from_loopback: bool = False, in_person: boo
 
 async def check_forgery(request: Request, visitor: Visitor) -> None:
     """A changing request by cookie must come from a page of ours and carry its token."""
-    token = request.headers.get(CSRF_HEADER)
+    token = request.headers.get(security.CSRF_HEADER)
     if token is None and request.headers.get("content-type", "").partition(";")[0].strip() in FORMS:
-        found = (await request.form()).get(CSRF_FIELD)
+        found = (await request.form()).get(security.CSRF_FIELD)
         token = found if isinstance(found, str) else None
     settings = visitor.console.settings
-    own = is_own_origin(settings, request.headers)
-    if own and visitor.secret is not None and csrf_matches(visitor.secret, token or ""):
+    own = security.is_own_origin(settings, request.headers)
+    if own and visitor.secret is not None and security.csrf_matches(visitor.secret, token or ""):
         return
     why = "forgery token missing or wrong" if own else "sent by another site"
     who = SYSTEM if visitor.person is None else visitor.name

@@ -141,7 +141,11 @@ def restore(
                         raise InputError(f"{archive} is damaged: its rows do not fit into the tables.") from None
                     upgrade(connection, "head")
                     triggers.create(connection)
-                    _check(Ledger(home, database, clock), connection, (Pin.read(found.pin), *pins))
+                    with Session(connection) as session:
+                        trail = Ledger(home, database, clock).trail
+                        problems = trail.problems(session, Pin.read(found.pin), *pins)
+                    if problems:
+                        raise TamperedError(f"The backup is not what was backed up: {problems[0]}")
             finally:
                 database.close()
         ledger = Ledger.open(home, url, clock=clock)
@@ -153,13 +157,6 @@ def restore(
         if not made:
             make_folder(home)
         raise
-
-
-def _check(ledger: Ledger, connection: Connection, pins: tuple[Pin, ...]) -> None:
-    with Session(connection) as session:
-        problems = ledger.trail.problems(session, *pins)
-    if problems:
-        raise TamperedError(f"The backup is not what was backed up: {problems[0]}")
 
 
 def _load(archive: Archive, connection: Connection) -> None:

@@ -21,7 +21,7 @@ from fedforget.ledger.accounts import Accounts
 from fedforget.ledger.chain import BEGINNING
 from fedforget.ledger.clock import Clock, utc_now
 from fedforget.ledger.core import SYSTEM, Core
-from fedforget.ledger.database import Database, current_revision, newest_revision, sqlite_url, upgrade
+from fedforget.ledger.database import Database, current_revision, newest_revision, upgrade
 from fedforget.ledger.destruction import Destruction
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests
@@ -95,7 +95,7 @@ def _begin(core: Core) -> None:
 
 def database_url(home: Path, url: str | None = None) -> str:
     """Where the database is: as named, or $FEDFORGET_LEDGER, else SQLite in the home."""
-    return url or os.environ.get("FEDFORGET_LEDGER") or sqlite_url(home / "ledger.sqlite")
+    return url or os.environ.get("FEDFORGET_LEDGER") or f"sqlite:///{home / 'ledger.sqlite'}"
 
 
 def migrate(home: Path | None = None, url: str | None = None) -> tuple[str, str]:

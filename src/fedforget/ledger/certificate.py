@@ -20,18 +20,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedforget.audit.evidence import SENSELESS, code_version
 from fedforget.errors import InputError
 from fedforget.ledger.chain import BEGINNING, HASHED, hash_of
 from fedforget.ledger.clock import from_text, to_text
-from fedforget.ledger.keys import is_signature, key_id, read_public
+from fedforget.ledger.keys import key_id, read_public
+from fedforget.ledger.results import CheckedResult
 from fedforget.ledger.schema import Request, Version
 from fedforget.ledger.states import RequestState
 
@@ -46,6 +48,8 @@ SHAPE: dict[str, type | tuple[type, ...]] = {
     "after": dict, "method": dict, "evidence": dict, "measured": dict, "decision": (dict, type(None)), "trail": list,
     "key": str, "signature": str,
 }  # fmt: skip
+ASKED = ("id", "federation", "subject", "client", "target", "describes", "ground", "received", "due")
+"""What it says of the request."""
 
 
 def make_certificate(
@@ -56,13 +60,13 @@ def make_certificate(
     request: Request,
     before: Version,
     after: Version,
-    level: str,
-    verdict: Mapping[str, Any],
-    rungs: Sequence[Mapping[str, Any]],
+    result: CheckedResult,
     decision: Mapping[str, Any] | None,
     trail: Iterable[Mapping[str, Any]],
 ) -> str:
-    """The text of a signed certificate; `level` and `verdict` are the evidence file's."""
+    """The text of a signed certificate."""
+    asked = request.to_json()
+    accuracy = {"accuracy_before": after.accuracy_before, "accuracy_after": after.accuracy_after}
     method = {"name": after.method, "preset": after.preset, "settings": after.settings}
     content = {
         "schema": SCHEMA,
@@ -70,26 +74,12 @@ def make_certificate(
         "fedforget": code_version(),
         "ledger": ledger,
         "issued": to_text(issued),
-        "request": {
-            "id": request.id,
-            "federation": request.federation,
-            "subject": request.subject,
-            "client": request.client,
-            "target": json.loads(request.target),
-            "describes": request.erasure.describe(),
-            "ground": request.ground,
-            "received": to_text(request.received),
-            "due": to_text(request.due),
-        },
+        "request": {name: asked[name] for name in ASKED},
         "before": {"version": before.number, "sha256": before.sha256},
         "after": {"version": after.number, "sha256": after.sha256},
-        "method": {**method, "rungs": [dict(rung) for rung in rungs]} if rungs else method,
-        "evidence": {"sha256": after.evidence, "level": level},
-        "measured": {
-            "verdict": dict(verdict),
-            "accuracy_before": after.accuracy_before,
-            "accuracy_after": after.accuracy_after,
-        },
+        "method": {**method, "rungs": list(result.rungs)} if result.rungs else method,
+        "evidence": {"sha256": after.evidence, "level": result.level},
+        "measured": {"verdict": result.verdict, **accuracy},
         "decision": None if decision is None else dict(decision),
         "trail": [dict(event) for event in trail],
         "key": key_id(private.public_key()),
@@ -118,18 +108,17 @@ def verify_certificate(data: bytes, keys: Iterable[Ed25519PublicKey], where: str
             "the fedforget that wrote it."
         )
     try:
-        whole = (
-            all(isinstance(record.get(name), kind) for name, kind in SHAPE.items()) and record.keys() == SHAPE.keys()
-        )
-        written = whole and render(record) == text and re.fullmatch(r"[0-9a-f]{128}", record["signature"]) is not None
-        if not written:
+        whole = record.keys() == SHAPE.keys() and all(isinstance(record[name], kind) for name, kind in SHAPE.items())
+        if not whole or render(record) != text or re.fullmatch(r"[0-9a-f]{128}", record["signature"]) is None:
             raise InputError(f"{where} was changed after it was written.")
         key = next((key for key in keys if key_id(key) == record["key"]), None)
         if key is None:
             raise InputError(f"{where} was signed with the key {record['key']!r:.40}, which is none of yours.")
         content = {name: value for name, value in record.items() if name != "signature"}
-        if not is_signature(key, bytes.fromhex(record["signature"]), render(content).encode()):
-            raise InputError(f"{where} was changed after it was signed, or another key signed it.")
+        try:
+            key.verify(bytes.fromhex(record["signature"]), render(content).encode())
+        except InvalidSignature:
+            raise InputError(f"{where} was changed after it was signed, or another key signed it.") from None
         problem = _problem_of_trail(record)
     except SENSELESS:
         raise InputError(f"{where} is no certificate, or it was changed: what it holds makes no sense.") from None

@@ -16,14 +16,15 @@ from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
 from fedforget.ledger.certificate import verify_certificate
 from fedforget.ledger.chain import sha256_of
-from fedforget.ledger.clock import to_text
 from fedforget.ledger.keys import read_public
 from fedforget.ledger.model_files import model_file, named_files
 from fedforget.ledger.recorded import KINDS, SETTINGS_NOTED, problems_of_rows, problems_of_settings
-from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Key, Remains, Request, Version
+from fedforget.ledger.schema import Base, Candidate, Certificate, Document, Event, Key, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionState
 
 PUBLISHED = ("version published", "rolled back")
+ASKED = ("federation", "asked_by", "subject", "client", "target", "ground", "due", "months")
+"""What the events of a request say of what was asked, and of the time it may take."""
 
 
 def problems_of(session: Session, home: Path) -> Iterator[str]:
@@ -52,38 +53,28 @@ def settings_noted(session: Session) -> dict[str, Any] | None:
 
 
 def _requests(session: Session) -> Iterator[str]:
-    states: dict[str, str] = {}
-    asked: dict[str, dict[str, Any]] = {}
-    served: dict[str, dict[str, Any]] = {}
-    efforts: dict[str, str] = {}
-    for request, kind, body in _events(session, *RequestState, "extended"):
-        assert request is not None
-        if kind != "extended":
-            states[request] = kind
-        if kind in (RequestState.RECEIVED, "extended"):
-            asked[request] = asked.get(request, {}) | body
-        if kind == RequestState.DONE:
-            served[request] = body
-        if kind == RequestState.QUEUED and "effort" in body:
-            efforts[request] = body["effort"]
     received = select(Event.request, Event.actor).where(Event.kind == RequestState.RECEIVED)
-    asked_by = {row.request: row.actor for row in session.execute(received)}  # said so alone, in older events
+    said = {row.request: {"asked_by": row.actor} for row in session.execute(received)}  # said so alone, in older events
+    for request, kind, body in _events(session, *RequestState, "extended"):
+        told = said.setdefault(request, {})
+        if kind in (RequestState.RECEIVED, "extended"):
+            told |= {name: body[name] for name in ASKED if name in body}
+        if kind == RequestState.QUEUED and "effort" in body:
+            told["effort"] = body["effort"]
+        if kind == RequestState.DONE:
+            told["result"] = (body.get("version"), body.get("evidence"))
+        if kind != "extended":
+            told["state"] = kind
     for row in session.scalars(select(Request), execution_options={"yield_per": 1000}):
-        if states.pop(row.id, None) != row.state:
+        told = said.pop(row.id, {})
+        if told.get("state") != row.state:
             yield f"Request {row.id} is {row.state}, but its events do not say so."
-        said = {"asked_by": asked_by.get(row.id), **asked.get(row.id, {})}
-        now = {
-            "federation": row.federation, "asked_by": row.asked_by, "subject": row.subject, "client": row.client,
-            "target": json.loads(row.target), "ground": row.ground, "due": to_text(row.due),
-            "months": row.extended or None,
-        }  # fmt: skip
-        if any(said.get(name) != value for name, value in now.items()) or efforts.get(row.id) != row.effort:
+        now = Base.to_json(row) | {"target": json.loads(row.target), "months": row.extended or None}
+        if any(told.get(name) != now[name] for name in (*ASKED, "effort")):
             yield f"Request {row.id} is not the one that its events speak of."
-        if row.state == RequestState.DONE:
-            result = served.get(row.id, {})
-            if (result.get("version"), result.get("evidence")) != (row.version, row.evidence):
-                yield f"Request {row.id} has another version or other evidence than its events say."
-    for id in states:
+        if row.state == RequestState.DONE and told.get("result") != (row.version, row.evidence):
+            yield f"Request {row.id} has another version or other evidence than its events say."
+    for id in said:
         yield f"Request {id} has events, but is not there."
 
 

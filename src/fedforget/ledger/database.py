@@ -13,15 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import (
-    ArgumentError,
-    DataError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-    TimeoutError,
-)
+from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
@@ -106,10 +98,6 @@ class Database:
         self.engine.dispose()
 
 
-def sqlite_url(file: Path) -> str:
-    return f"sqlite:///{file}"
-
-
 def newest_revision() -> str:
     """The version of the schema that this code works with."""
     from alembic.script import ScriptDirectory
@@ -146,12 +134,12 @@ def _explained() -> Iterator[None]:
     through."""
     try:
         yield
-    except (DataError, UnicodeEncodeError, OverflowError):
+    except (exc.DataError, UnicodeEncodeError, OverflowError):
         raise InputError("This holds a character or a number that no database can keep.") from None
-    except (OperationalError, InterfaceError) as error:
+    except (exc.OperationalError, exc.InterfaceError) as error:
         said = (str(error.orig).strip() or type(error.orig).__name__).splitlines()[0].rstrip(".")
         raise BusyError(f"The ledger's database does not answer: {said}.") from error
-    except TimeoutError:
+    except exc.TimeoutError:
         raise BusyError("The ledger has too many visitors at once; try again in a moment.") from None
 
 
@@ -159,7 +147,7 @@ def _checked(url: str) -> str:
     """The URL, with the driver we use in it."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except exc.ArgumentError:
         raise InputError(
             "The ledger's URL cannot be read; write sqlite:///FILE or postgresql://HOST/DATABASE."
         ) from None
@@ -180,7 +168,7 @@ def _engine(url: str) -> Engine:
         engine = create_engine(
             url, connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False}, pool_size=20, max_overflow=40
         )
-    except (NoSuchModuleError, ModuleNotFoundError) as error:
+    except (exc.NoSuchModuleError, ModuleNotFoundError) as error:
         raise InputError(
             f"The database's driver is missing ({error}); install it with pip install 'fedforget[service]'."
         ) from None

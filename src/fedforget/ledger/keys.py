@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sqlalchemy import insert, select, update
@@ -43,14 +43,6 @@ def read_public(text: str, where: str = "the public key") -> Ed25519PublicKey:
     if not isinstance(key, Ed25519PublicKey):
         raise InputError(f"{where} is a key of another kind; fedforget signs with Ed25519.")
     return key
-
-
-def is_signature(public: Ed25519PublicKey, signature: bytes, data: bytes) -> bool:
-    try:
-        public.verify(signature, data)
-    except InvalidSignature:
-        return False
-    return True
 
 
 class Keys:

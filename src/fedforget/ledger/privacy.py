@@ -25,8 +25,10 @@ def close_to_others(home: Path) -> None:
         return
     if home.stat().st_mode & stat.S_ISVTX:
         raise InputError(f"{home} is everybody's folder; give the ledger one of its own with --home.")
-    for path in (home, *_everything(home)):
-        _close(path)
+    _close(home)
+    for part in PARTS:
+        for path in (home / part, *(home / part).rglob("*")):
+            _close(path)
     log.warning("Others could read %s; it and what the ledger keeps in it are their owner's alone now.", home)
 
 
@@ -60,12 +62,6 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 def make_nothing_for_others() -> None:
     """From now on, whatever this process and its children make is their owner's alone: for a program, not a library."""
     os.umask(OTHERS)
-
-
-def _everything(home: Path) -> Iterator[Path]:
-    for name in PARTS:
-        yield home / name
-        yield from (home / name).rglob("*")
 
 
 def _close(path: Path) -> None:

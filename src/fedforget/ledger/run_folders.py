@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.params import State, first_non_finite
-from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.folder import Run
 
 
 def read_run(folder: Path) -> tuple[Run, State]:
@@ -19,7 +19,8 @@ def read_run(folder: Path) -> tuple[Run, State]:
     try:
         run = Run(Path(folder))
         trunk, finished = run.trunk, run.finished
-        odd = _names_something_odd(trunk)
+        forms = ((trunk.model, r"checkpoints/[a-z0-9-]+\.safetensors"), (trunk.sha256, "[0-9a-f]{64}"))
+        odd = next((named for named, form in forms if not re.fullmatch(form, named)), None)
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         raise InputError(
             f"{folder} is no run folder that training left: what it holds makes no sense ({type(error).__name__})."
@@ -49,10 +50,3 @@ def check_fits(model: Mapping[str, Tensor], network: Mapping[str, Tensor], folde
 
 def _looks(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} of {tuple(tensor.shape)}"
-
-
-def _names_something_odd(trunk: Trunk) -> str | None:
-    """What a trunk names that is not in its folder, or no checksum."""
-    if not re.fullmatch(r"checkpoints/[a-z0-9-]+\.safetensors", trunk.model):
-        return trunk.model
-    return None if re.fullmatch("[0-9a-f]{64}", trunk.sha256) else trunk.sha256

@@ -35,12 +35,9 @@ class Base(DeclarativeBase):
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain values, for a command's --json."""
-        told = [column.key for column in type(self).__table__.columns if column.key not in self.inner]
-        return {name: _plain(getattr(self, name)) for name in told}
-
-
-def _plain(value: Any) -> Any:
-    return to_text(value) if isinstance(value, datetime) else value
+        names = [column.key for column in type(self).__table__.columns if column.key not in self.inner]
+        values = {name: getattr(self, name) for name in names}
+        return {name: to_text(value) if isinstance(value, datetime) else value for name, value in values.items()}
 
 
 Count = BigInteger().with_variant(Integer, "sqlite")

@@ -103,16 +103,15 @@ class Trail:
         except (ValueError, KeyError, TypeError, AttributeError):
             return [*found, "What the ledger holds makes no sense."]  # somebody wrote anything into it
 
-    def figures(self, soon: timedelta = timedelta(days=7)) -> dict[str, Any]:
-        """What a monitor wants to know."""
-        now = self._core.clock()
-        count = select(func.count(Request.id))
-        late = count.where(Request.state.in_(OPEN))
-        queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED)
+    def figures(self, soon: timedelta = timedelta(days=7), *, asked_by: str | None = None) -> dict[str, Any]:
+        """What a monitor wants to know; of this account's requests alone, with `asked_by`."""
+        now, own = self._core.clock(), () if asked_by is None else (Request.asked_by == searchable(asked_by),)
+        late = select(func.count(Request.id)).where(Request.state.in_(OPEN), *own)
+        queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED, *own)
         with self._core.reading() as session:
             oldest = session.scalar(queued)
             return {
-                "requests": count_states(session),
+                "requests": count_states(session, *own),
                 "overdue": session.scalar(late.where(Request.due < now)) or 0,
                 "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
                 "events": head_of(session).number,

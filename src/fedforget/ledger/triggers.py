@@ -166,13 +166,11 @@ def drop(connection: Connection) -> None:
         for name in installed(connection):
             connection.exec_driver_sql(f"DROP TRIGGER {name}")
         return
-    functions = connection.execute(
-        text(
-            "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
-            f" WHERE n.nspname = current_schema() AND p.proname LIKE '{PREFIX}%'"
-        )
+    functions = (
+        "SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace"
+        f" WHERE n.nspname = current_schema() AND p.proname LIKE '{PREFIX}%'"
     )
-    for name in functions.scalars().all():
+    for name in connection.execute(text(functions)).scalars().all():
         connection.exec_driver_sql(f"DROP FUNCTION {name}() CASCADE")
 
 

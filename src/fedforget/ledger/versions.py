@@ -21,7 +21,7 @@ from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
-from fedforget.ledger.work import RUNG, Claim, Work
+from fedforget.ledger.work import RUNG, Claim, Work, current_version
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Versions:
     def current(self, federation: str) -> Version:
         name = self._federations.get(federation).name
         with self._core.reading() as session:
-            return _current(session, name)
+            return current_version(session, name)
 
     def verdicts(self, requests: Iterable[Request]) -> dict[str, str]:
         """What the audit says, by the request's id, of the version that it was served by, or of what waits for an
@@ -83,14 +83,15 @@ class Versions:
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)
         self._models.check(result.model)
-        actor = f"worker/{claim.worker}"
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
             self._work.append_rungs(session, claim, requests, checked.rungs)
-            self._keep_documents(session, checked)
+            for sha256, (kind, text) in checked.documents.items():
+                row = {"sha256": sha256, "kind": kind, "content": text, "made": self._core.clock()}
+                session.execute(self._core.insert(Document).values(row).on_conflict_do_nothing())
             reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent))
             if reason is None:
-                finished = self._publish(session, claim.federation.name, requests, checked, actor)
+                finished = self._publish(session, claim.federation.name, requests, checked, claim.actor)
             else:
                 finished = self._hold_for_decision(session, claim, requests, checked, reason)
             self._work.release(session, claim.federation.name)
@@ -107,9 +108,8 @@ class Versions:
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
         said |= {"retrain": result.retrain} if result.retrain else {}
-        actor = f"worker/{claim.worker}"
         held = self._requests.move(
-            session, requests, RequestState.DECIDING, actor, reason=reason, said=said, also=papers
+            session, requests, RequestState.DECIDING, claim.actor, reason=reason, said=said, also=papers
         )
         return Finished(tuple(held), None)
 
@@ -132,7 +132,7 @@ class Versions:
                 said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
                 failed = self._requests.move(session, requests, RequestState.FAILED, actor, reason=why, said=said)
                 return Finished(tuple(failed), None)
-            current = _current(session, name).number
+            current = current_version(session, name).number
             if current != candidate.parent:
                 raise ConflictError(
                     f"This result was made from version {candidate.parent}, and version {current} was published since, "
@@ -175,7 +175,7 @@ class Versions:
         decision: Mapping[str, Any] | None = None,
     ) -> Finished:
         """Everything that makes a version the current one, and its requests done."""
-        private, before = self._keys.signing(session), _current(session, name)
+        private, before = self._keys.signing(session), current_version(session, name)
         values = {"sha256": result.model, "kind": VersionKind.FORGOTTEN, **result.values}
         version = self._new_version(session, before, values)
         for kind, path, sha256 in result.remains:
@@ -191,17 +191,21 @@ class Versions:
             proof["decision"] = dict(decision)
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
         done = self._requests.move(session, requests, RequestState.DONE, actor, said=proof, also=papers)
-        ledger = head_of(session).ledger
+        ledger, key = head_of(session).ledger, key_id(private.public_key())
         for request in done:
             # Who only looked at it stays out of a paper that is handed out.
             own = (Event.request == request.id, Event.kind.in_([*RequestState, "extended", RUNG]))
             trail = session.scalars(select(Event).where(*own).order_by(Event.number))
             text = make_certificate(
                 private, ledger=ledger, issued=self._core.clock(), request=request, before=before, after=version,
-                level=result.level, verdict=result.verdict, rungs=result.rungs, decision=decision,
-                trail=[event.to_json() for event in trail],
+                result=result, decision=decision, trail=[event.to_json() for event in trail],
             )  # fmt: skip
-            self._keep_certificate(session, request, version, text, key_id(private.public_key()), actor)
+            row = {
+                "sha256": sha256_of(text), "request": request.id, "federation": name, "version": version.number,
+                "key": key, "made": self._core.clock(), "content": text,
+            }  # fmt: skip
+            session.execute(insert(Certificate).values(row))
+            self._core.append(session, actor, "certified", {"certificate": row["sha256"], "key": key}, request.id)
         return Finished(tuple(done), version)
 
     def _new_version(self, session: Session, before: Version, values: Mapping[str, Any]) -> Version:
@@ -215,21 +219,6 @@ class Versions:
             "state": VersionState.CURRENT, "published": now, **values,
         }  # fmt: skip
         return session.scalars(insert(Version).values(row).returning(Version)).one()
-
-    def _keep_documents(self, session: Session, result: CheckedResult) -> None:
-        for sha256, (kind, text) in result.documents.items():
-            row = {"sha256": sha256, "kind": kind, "content": text, "made": self._core.clock()}
-            session.execute(self._core.insert(Document).values(row).on_conflict_do_nothing())
-
-    def _keep_certificate(
-        self, session: Session, request: Request, version: Version, text: str, key: str, actor: str
-    ) -> None:
-        row = {
-            "sha256": sha256_of(text), "request": request.id, "federation": version.federation,
-            "version": version.number, "key": key, "made": self._core.clock(), "content": text,
-        }  # fmt: skip
-        session.execute(insert(Certificate).values(row))
-        self._core.append(session, actor, "certified", {"certificate": row["sha256"], "key": key}, request.id)
 
     def certificate_of(self, id: str) -> Certificate | None:
         """The newest certificate of a request. `withdrawn`: its version was rolled back."""
@@ -246,7 +235,7 @@ class Versions:
         reason = check_reason(reason)
         with self._core.writing() as session:
             self._federations.lock(session, federation)
-            before, target = _current(session, federation), _version(session, federation, to)
+            before, target = current_version(session, federation), _version(session, federation, to)
             if target.number == before.number:
                 raise ConflictError(f"Version {to} is the current one.")
             if target.state == VersionState.DESTROYED:
@@ -297,13 +286,6 @@ def _lost(session: Session, version: Version) -> float | None:
             return None
         lost, at = lost + points, by_number[at.parent]
     return lost
-
-
-def _current(session: Session, federation: str) -> Version:
-    query = select(Version).where(Version.federation == federation, Version.state == VersionState.CURRENT)
-    found = session.scalars(query).one()
-    session.expunge(found)
-    return found
 
 
 def _version(session: Session, federation: str, number: int) -> Version:

@@ -47,6 +47,11 @@ class Claim:
     parent: Version
     """The version to begin from."""
 
+    @property
+    def actor(self) -> str:
+        """Who the trail says did it."""
+        return f"worker/{self.worker}"
+
 
 class Work:
     """`ledger.work`."""
@@ -69,9 +74,7 @@ class Work:
                 self.release(session, found.name)
                 return None
             _change(session, found.name, claim=id, worker=worker, lease_until=now + timedelta(seconds=lease_seconds))
-            parent = session.scalars(
-                select(Version).where(Version.federation == found.name, Version.state == VersionState.CURRENT)
-            ).one()
+            parent = current_version(session, found.name)
             said = {"claim": id, "version": parent.number}
             also = {"claim": id, "worker": worker, "attempts": Request.attempts + 1}
             moved = self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said, also=also)
@@ -157,21 +160,19 @@ class Work:
         """forgetting -> auditing."""
         with self._core.writing() as session:
             requests = self.claimed(session, claim, RequestState.FORGETTING)
-            self._requests.move(session, requests, RequestState.AUDITING, f"worker/{claim.worker}")
+            self._requests.move(session, requests, RequestState.AUDITING, claim.actor)
 
     def give_back(self, claim: Claim) -> None:
         """The worker stops, through no fault of the requests: they wait again, for anybody."""
         with self._core.writing() as session:
             requests = self.claimed(session, claim, *AT_WORK)
-            said = {"why": "the worker stops"}
-            self._requests.move(session, requests, RequestState.QUEUED, f"worker/{claim.worker}", said=said)
+            self._requests.move(session, requests, RequestState.QUEUED, claim.actor, said={"why": "the worker stops"})
             self.release(session, claim.federation.name)
 
     def fail(self, claim: Claim, reason: str, *, retry: bool = True) -> list[Request]:
         """It did not work. Waits and is tried again, each time longer; at last, or without `retry`, it has failed."""
         printable = "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
         reason, now = check_reason(printable), self._core.clock()
-        actor = f"worker/{claim.worker}"
         with self._core.writing() as session:
             changed = []
             for request in self.claimed(session, claim, *AT_WORK):
@@ -181,7 +182,7 @@ class Work:
                 else:
                     later = now + FIRST_BACK_OFF * 2 ** (failures - 1)
                     state, counted = RequestState.QUEUED, {"failures": failures, "not_before": later}
-                changed += self._requests.move(session, [request], state, actor, reason=reason, also=counted)
+                changed += self._requests.move(session, [request], state, claim.actor, reason=reason, also=counted)
             self.release(session, claim.federation.name)
             return changed
 
@@ -200,7 +201,7 @@ class Work:
             for rung in rungs:
                 body = {"version": claim.parent.number, **rung}
                 if canonical(body) not in told:
-                    self._core.append(session, f"worker/{claim.worker}", RUNG, body, request.id)
+                    self._core.append(session, claim.actor, RUNG, body, request.id)
 
     def set_progress(self, claim: Claim, stage: str, fraction: float) -> None:
         """How far the claim's requests are, for people who watch. It writes: not more than twice a second, please."""
@@ -218,6 +219,13 @@ class Work:
         """How far these requests are, where somebody has said."""
         found = self._core.rows(select(Progress).where(Progress.request.in_(list(ids)[:1000])))
         return {row.request: row for row in found}
+
+
+def current_version(session: Session, federation: str) -> Version:
+    query = select(Version).where(Version.federation == federation, Version.state == VersionState.CURRENT)
+    found = session.scalars(query).one()
+    session.expunge(found)
+    return found
 
 
 def _change(session: Session, federation: str, **values: Any) -> None:

@@ -42,10 +42,6 @@ AFTER_TROUBLE_S = 5.0
 """How long a worker waits that could not even claim, before it tries again."""
 
 
-def default_name() -> str:
-    return f"{socket.gethostname()[:60]}/{os.getpid()}"
-
-
 class Worker:
     """Serves the requests of a ledger, one claim after another."""
 
@@ -64,7 +60,8 @@ class Worker:
         """`executor` does the jobs of every federation; without it, the kind of the federation decides. `federation`:
         serve this one alone. `poll_seconds`: how often to look whether something waits. `tidy_seconds`: how often, at
         most, to destroy what is kept no longer."""
-        self.ledger, self.name, self.federation = ledger, name or default_name(), federation
+        self.ledger, self.federation = ledger, federation
+        self.name = name or f"{socket.gethostname()[:60]}/{os.getpid()}"
         self._executor, self._device = executor, device
         self._lease_seconds, self._poll_seconds, self._tidy_seconds = lease_seconds, poll_seconds, tidy_seconds
         self._tidied: float | None = None
@@ -131,7 +128,9 @@ class Worker:
         return finished
 
     def _work(self, claim: Claim, folder: Path, keeper: Keeper) -> Finished:
-        federation, executor = claim.federation, self._executor_of(claim.federation.kind)
+        federation, executor = claim.federation, self._executor
+        if executor is None:
+            executor = FlowerExecutor() if federation.kind == "flower" else LocalExecutor(self._device)
         job = self._job(claim, executor)
         prepare(folder, job)
         keeper.watch(folder)
@@ -182,11 +181,6 @@ class Worker:
             folder / REPORT,
             remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
         )
-
-    def _executor_of(self, kind: str) -> Executor:
-        if self._executor is not None:
-            return self._executor
-        return FlowerExecutor() if kind == "flower" else LocalExecutor(self._device)
 
     def _give_back(self, claim: Claim) -> None:
         try:

@@ -3,16 +3,23 @@
 
 const find = (selector) => document.querySelector(selector);
 
+// Ask how far something is, until `told` says that there is nothing more to ask, or who asks may not know any more. A
+// console that is not there may come back.
+async function poll(address, told) {
+  const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => null);
+  if (answer && [401, 403, 404].includes(answer.status)) return;
+  const said = answer && answer.ok ? await answer.json().catch(() => null) : null;
+  if (said && !told(said)) return;
+  setTimeout(() => poll(address, told), 700);
+}
+
 // Live progress of a request: the bar moves, and the page is shown anew when the state is another one.
 function watch(card) {
-  const source = new EventSource(card.dataset.stream);
   let state = card.dataset.state;
-  source.onmessage = (message) => {
-    const news = JSON.parse(message.data);
-    if (news.settled) source.close();
+  poll(card.dataset.progress, (news) => {
     if (news.state !== state) {
       const working = ["queued", "forgetting", "auditing"];
-      if (!working.includes(news.state)) { source.close(); location.reload(); return; }
+      if (!working.includes(news.state)) { location.reload(); return false; }
       state = news.state;
       document.querySelectorAll(".head .badge").forEach((badge) => {
         badge.textContent = state;
@@ -31,19 +38,18 @@ function watch(card) {
     const words = news.stage || (state === "queued" ? "in the queue" : state);
     const percent = news.fraction === null ? "" : ", " + Math.round(100 * news.fraction) + " %";
     if (find("#stage").textContent !== words + percent) find("#stage").textContent = words + percent;
-  };
+    return !news.settled;
+  });
 }
 
 // The training of the demo federation: when it is there, the page is shown anew.
-async function follow(card) {
-  const answer = await fetch("/demo", { headers: { accept: "application/json" } }).catch(() => null);
-  const said = answer && answer.ok ? await answer.json() : { state: "running" };
-  if (said.state !== "running") { location.reload(); return; }
-  if (said.fraction !== undefined) {
+function follow(card) {
+  poll("/demo", (said) => {
+    if (said.state !== "running") { location.reload(); return false; }
     card.querySelector("progress").value = said.fraction;
     card.querySelector("[data-stage]").textContent = said.stage;
-  }
-  setTimeout(() => follow(card), 700);
+    return true;
+  });
 }
 
 // The form for a new request: what it offers follows the federation and the client.
@@ -100,8 +106,8 @@ function equip() {
   });
 }
 
-const card = find("[data-stream]"), demo = find("[data-demo]"), form = find("[data-offers]");
-if (card && window.EventSource) watch(card);
+const card = find("[data-progress]"), demo = find("[data-demo]"), form = find("[data-offers]");
+if (card) watch(card);
 if (demo) follow(demo);
 if (form && find("#offers")) offer(form);
 equip();

@@ -67,14 +67,7 @@ def upgrade() -> None:
         sa.Column("made", MOMENT, nullable=False),
         sa.Column("retired", MOMENT),
     )
-    op.create_index(
-        "one_key_signs",
-        "keys",
-        [sa.text("coalesce(retired, '')")],
-        unique=True,
-        sqlite_where=sa.text("retired IS NULL"),
-        postgresql_where=sa.text("retired IS NULL"),
-    )
+    op.execute("CREATE UNIQUE INDEX one_key_signs ON keys (coalesce(retired, '')) WHERE retired IS NULL")
     op.create_table(
         "candidates",
         sa.Column("claim", sa.String(32), primary_key=True),
@@ -135,14 +128,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["federation", "parent"], ["versions.federation", "versions.number"]),
         sa.PrimaryKeyConstraint("federation", "number"),
     )
-    op.create_index(
-        "one_current_version",
-        "versions",
-        ["federation"],
-        unique=True,
-        sqlite_where=sa.text("state = 'current'"),
-        postgresql_where=sa.text("state = 'current'"),
-    )
+    op.execute("CREATE UNIQUE INDEX one_current_version ON versions (federation) WHERE state = 'current'")
     op.create_table(
         "requests",
         sa.Column("id", sa.String(32), primary_key=True),

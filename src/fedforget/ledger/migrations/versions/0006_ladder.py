@@ -8,9 +8,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from fedforget.ledger.chain import canonical, hash_of
-from fedforget.ledger.clock import to_text, utc_now
-from fedforget.ledger.recorded import digest, rows_now
+from fedforget.ledger.chain import canonical
+from fedforget.ledger.recorded import append_by_system, digest, rows_now
 
 revision = "0006"
 down_revision = "0005"
@@ -18,8 +17,6 @@ COLUMNS = ("method", "preset", "settings")
 LADDER: dict[str, Any] = {"method": "ladder", "preset": "default", "settings": {"exact_below": 60.0}}
 WHY = "its preset of fedaf is no more; its requests climb the ladder"
 FEDERATIONS = sa.table("federations", *map(sa.column, ("name", *COLUMNS)))
-EVENTS = sa.table("events", *map(sa.column, ("number", "at", "actor", "kind", "request", "body", "previous", "hash")))
-HEAD = sa.table("head", *map(sa.column, ("number", "hash")))
 
 
 def upgrade() -> None:
@@ -27,22 +24,10 @@ def upgrade() -> None:
     connection = op.get_bind()
     old = sa.and_(FEDERATIONS.c.method == "fedaf", FEDERATIONS.c.preset != "paper")
     names = set(connection.scalars(sa.select(FEDERATIONS.c.name).where(old)))
-    if not names:
-        return
-    number, previous = connection.execute(sa.select(HEAD)).one()
-    found = {name: row for name, row in rows_now(connection, "federation", COLUMNS) if name in names}
     changed = {name: digest(value) for name, value in LADDER.items()}
-    for name, row in found.items():
-        for kind, body in (
-            ("federation found", {"federation": name, "row": row, "why": WHY}),
-            ("federation changed", {"federation": name, **LADDER, "row": changed, "why": WHY}),
-        ):
-            number += 1
-            event: dict[str, Any] = {
-                "number": number, "at": to_text(utc_now()), "actor": "system", "kind": kind, "request": None,
-                "body": body, "previous": previous,
-            }  # fmt: skip
-            previous = hash_of(event)
-            connection.execute(sa.insert(EVENTS).values({**event, "body": canonical(body), "hash": previous}))
+    for name, row in list(rows_now(connection, "federation", COLUMNS)):
+        if name in names:
+            append_by_system(connection, "federation found", {"federation": name, "row": row, "why": WHY})
+            said = {"federation": name, **LADDER, "row": changed, "why": WHY}
+            append_by_system(connection, "federation changed", said)
     connection.execute(sa.update(FEDERATIONS).where(old).values({**LADDER, "settings": canonical(LADDER["settings"])}))
-    connection.execute(sa.update(HEAD).values(number=number, hash=previous))
