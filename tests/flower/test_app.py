@@ -21,12 +21,13 @@ from fedforget.federation.rounds import run_round
 from fedforget.flower import APP
 from fedforget.flower.app.apps import client_app, serve
 from fedforget.flower.app.settings import DEFAULTS, AppSettings
-from fedforget.methods import forget
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import forget_run
+from fedforget.runs.ladder import climb
+from fedforget.runs.record import Result
 from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
@@ -42,7 +43,7 @@ def grid_for(config: dict[str, Any], tmp_path: Path) -> InProcessGrid:
 @pytest.mark.real
 def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
     """Train, forget, audit against Retrain: the same run folder, but for the times."""
-    settings = AppSettings.read({**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "method": "fedaf,sga"})
+    settings = AppSettings.read({**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "method": "overwrite,sga"})
     summary = serve(grid_for(CONFIG, tmp_path), settings)
     train_run(tmp_path / "local", settings.run)
     for method, preset in settings.methods:
@@ -58,7 +59,7 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
         assert {k: v for k, v in row.items() if k not in TIMES} == {k: v for k, v in same.items() if k not in TIMES}
     rows = {f"{row['method']}:{row['preset']}": row["model"] for row in expected["rows"]}
     assert {name: told["digest"] for name, told in summary["forgotten"].items()} == {
-        name: rows[name] for name in ("fedaf:recommended", "sga:ewc")
+        name: rows[name] for name in ("overwrite:default", "sga:ewc")
     }
     assert summary["trained"] == rows["before:None"]
     assert json.loads((tmp_path / "flower" / "summary.json").read_text())["forgotten"] == summary["forgotten"]
@@ -67,14 +68,14 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
 @pytest.mark.real
 def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path: Path):
     """What is measured on private data is measured at the node; nothing is retrained."""
-    config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone", "method": "fedaf"}
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone", "method": "overwrite"}
     settings = AppSettings.read(config)
     summary = serve(grid_for(CONFIG, tmp_path), settings)
     assert settings.request is not None
     train_run(tmp_path / "local", settings.run)
-    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    forget_run(tmp_path / "local", [settings.request], "overwrite", adopt=True)
     expected = audit_run(tmp_path / "local", level="alone").to_json()["rows"]
-    assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "fedaf"]
+    assert [row["method"] for row in summary["audit"]] == [row["method"] for row in expected] == ["before", "overwrite"]
     assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
     assert summary["audit"][1]["verdict"]["with_oracle"] is False
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
@@ -89,11 +90,32 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
     summary = serve(grid_for(config, tmp_path), settings)
     assert summary["target"] == "the 4x4 patch at 2,2 of client 0"
     train_run(tmp_path / "local", settings.run)
-    forget_run(tmp_path / "local", [settings.request], "fedaf", adopt=True)
+    forget_run(tmp_path / "local", [settings.request], adopt=True)
     expected = audit_run(tmp_path / "local").to_json()["rows"]
     assert [row["model"] for row in summary["audit"]] == [row["model"] for row in expected]
     for row, same in zip(summary["audit"], expected, strict=True):
         assert row["sensitivity"] == pytest.approx(same["sensitivity"])
+
+
+@pytest.mark.real
+def test_the_ladder_over_flower_ends_with_the_bits_of_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """It is what the app does unless it is told otherwise, and how far it goes is said in the command line's words."""
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "at-most": "rebuild"}
+    settings = AppSettings.read(config)
+    assert settings.request is not None
+    with caplog.at_level("INFO", logger="flwr"):
+        told = serve(grid_for(config, tmp_path), settings)["forgotten"]["ladder:default"]
+    train_run(tmp_path / "local", settings.run)
+    folder = forget_run(tmp_path / "local", [settings.request], at_most="rebuild")
+    assert folder is not None
+    here, there = Result.read(folder), Result.read(tmp_path / "flower" / told["folder"])
+    assert told["digest"] == digest(here.load_model(folder))
+    assert [(rung.name, rung.word, rung.check) for rung in there.rungs] == [
+        (rung.name, rung.word, rung.check) for rung in here.rungs
+    ]
+    assert f"{here.rungs[0].name}: about " in caplog.text, "what it will cost is said before it begins"
+    alone = AppSettings.read({**config, "at-most": "", "effort": "retrain"})
+    assert alone.climbing == {"lowest": "retrain", "at_most": "retrain"}
 
 
 TIMES = {"seconds", "seconds_by_stage", "peak_bytes"}
@@ -109,7 +131,7 @@ def test_a_run_goes_on_in_its_folder(tmp_path: Path):
     assert first["forgotten"] == {}
     later = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
     assert later["trained"] == first["trained"]
-    assert list(later["forgotten"]) == ["fedaf:recommended"]
+    assert list(later["forgotten"]) == ["ladder:default"]
     assert Run(tmp_path / "run").rounds_done == 2
     with pytest.raises(InputError, match=r"holds another run; choose another out\.$"):
         serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "lr": 0.1}))
@@ -120,7 +142,7 @@ def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
     out = {"out": str(tmp_path / "run")}
     config = {k: v for k, v in CONFIG.items() if k != "backdoor"}
     first = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out}))
-    forgot = first["forgotten"]["fedaf:recommended"]["digest"]
+    forgot = first["forgotten"]["ladder:default"]["digest"]
     again = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "method": "sga"}))
     assert again["forgotten"] == first["forgotten"], "the same request again changes nothing"
     second = serve(grid_for(config, tmp_path), AppSettings.read({**config, **out, "request-client": 1}))
@@ -130,8 +152,8 @@ def test_the_next_request_starts_from_the_last_ones_model(tmp_path: Path):
     settings = AppSettings.read(config)
     federation = settings.run.build_federation(settings.run.load_dataset())
     start = Run(tmp_path / "run").load_trunk(Trunk("checkpoints/round-002-served-1.safetensors", _sum(tmp_path, 1)))
-    expected = forget(federation, start, served[1], settings.run.schedule, served=served[:1])
-    assert second["forgotten"]["fedaf:recommended"]["digest"] == digest(expected.state)
+    expected = climb(federation, start, served[1], settings.run.schedule, served=served[:1])
+    assert second["forgotten"]["ladder:default"]["digest"] == digest(expected.state)
 
 
 def _sum(tmp_path: Path, served: int) -> str:
@@ -196,7 +218,7 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ({"run": "3"}, "Run config 'run' must be the configuration in a run's run.json, as JSON."),
         ({"run": '{"hue": 1}'}, "The configuration has the unknown entry 'hue'; it may have backdoor, clients,"),
         ({"run": "{}", "lr": 0.1}, "The run config gives a whole run, and 'lr' beside it; leave one of the two out."),
-        ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of retrain, fedaf,"),
+        ({"method": "fedof"}, "Method 'fedof' is unknown; choose one of ladder, overwrite,"),
         ({"method": "fedaf,sga", "preset": "paper"}, "The run config names the preset 'paper' for 2 methods;"),
         ({"request-class": 3}, "Name one target, and whose it is: request-client, with request-class,"),
         ({"request-client": 0, "request-class": 3, "request-samples": "4"}, "Name one target, and whose it is: "),
@@ -207,12 +229,19 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
         ),
         ({"request-client": 0, "request-feature": "7,7"}, "'7,7' is no feature; give the number of a column, or a"),
         (
-            {"request-client": 0, "request-feature": "2,2,2,2", "method": "fedaf,sga"},
+            {"request-client": 0, "request-feature": "2,2,2,2", "method": "overwrite,sga"},
             "Method 'sga' cannot forget the 2x2 patch at 2,2 of client 0: it takes back",
         ),
         (
-            {"request-client": 0, "request-feature": "2,2,2,2", "preset": "paper"},
-            "The paper's FedAF does not say how the 2x2 patch at 2,2 of client 0 would be forgotten",
+            {"request-client": 0, "request-feature": "2,2,2,2", "method": "fedaf"},
+            "Method 'fedaf' cannot forget the 2x2 patch at 2,2 of client 0: it is the paper's",
+        ),
+        ({"effort": "huge"}, "The rung 'huge' is unknown; choose one of overwrite, rebuild, retrain."),
+        ({"effort": "retrain", "at-most": "rebuild"}, "The climb would begin at retrain and end at rebuild, which"),
+        ({"at-most": "rebuild", "method": "sga"}, "Run config 'effort' and 'at-most' are about the ladder; leave"),
+        (
+            {"request-client": 0, "request-feature": "2,2,2,2", "effort": "rebuild"},
+            "Method 'rebuild' cannot forget the 2x2 patch at 2,2 of client 0",
         ),
         (
             {"request-client": 0, "request-feature": "2,2,2,2", "backdoor": True},
@@ -231,7 +260,7 @@ def test_a_wrong_run_config_is_refused(change: dict[str, Any], sentence: str):
 def test_the_defaults_are_those_of_the_apps_own_file():
     settings = AppSettings.read({})
     assert (settings.run.dataset, settings.run.clients, settings.request) == ("digits", 4, None)
-    assert settings.methods == (("fedaf", "recommended"),)
-    assert AppSettings.read({"method": "all"}).methods[0] == ("retrain", "default")
+    assert settings.methods == (("ladder", "default"),)
+    assert AppSettings.read({"method": "all"}).methods[0] == ("overwrite", "default")
     assert "out" in DEFAULTS
     assert (APP / "pyproject.toml").exists()

@@ -86,15 +86,15 @@ def test_train_request_forget_audit_give_the_bits_of_one_process(outcome: Outcom
     settings = AppSettings.read(CONFIG)
     assert settings.request is not None
     train_run(tmp_path, settings.run)
-    forget_run(tmp_path, [settings.request], "fedaf")
+    forget_run(tmp_path, [settings.request])
     expected = audit_run(tmp_path).to_json()["rows"]
     rows = outcome.summary["audit"]
-    assert [row["method"] for row in rows] == ["before", "retrain", "fedaf"]
+    assert [row["method"] for row in rows] == ["before", "retrain", "ladder"]
     assert [row["model"] for row in rows] == [row["model"] for row in expected]
     assert [row["after_one_round"] for row in rows] == [row["after_one_round"] for row in expected]
     assert outcome.summary["rounds"] == 2
     assert outcome.summary["trained"] == expected[0]["model"]
-    told = outcome.summary["forgotten"]["fedaf:recommended"]
+    told = outcome.summary["forgotten"]["ladder:default"]
     assert told["digest"] == expected[2]["model"] != expected[0]["model"]
     assert told["notes"] == []
     assert (outcome.folder / "server" / "run" / "report.html").exists()

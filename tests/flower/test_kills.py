@@ -42,7 +42,7 @@ def run_config(folder: Path, sites: int, **more: Any) -> dict[str, Any]:
     """One round, and the request of client 0."""
     return {
         "clients": sites, "rounds": 1, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 60 * sites,
-        "request-client": 0, "request-class": 3, "out": str(folder / "server" / "run"), **more,
+        "request-client": 0, "request-class": 3, "method": "overwrite", "out": str(folder / "server" / "run"), **more,
     }  # fmt: skip
 
 
@@ -104,9 +104,9 @@ def nodes_die(folder: Path) -> None:
     first_round = settings.run.schedule.train_task(0)
     expected = average(federation.ask(first_round, state_of(federation.model), [0, 1]))
     assert told["trained"] == trained == digest(expected)
-    forgot = forget(federation, expected, REQUEST, settings.run.schedule)
-    assert told["forgotten"]["fedaf:recommended"]["digest"] == digest(forgot.state) == model_of(config)
-    assert told["forgotten"]["fedaf:recommended"]["notes"] == []
+    forgot = forget(federation, expected, REQUEST, settings.run.schedule, "overwrite")
+    assert told["forgotten"]["overwrite:default"]["digest"] == digest(forgot.state) == model_of(config)
+    assert told["forgotten"]["overwrite:default"]["notes"] == []
 
 
 def the_superlink_dies(folder: Path) -> None:
@@ -168,7 +168,7 @@ def the_target_sends_nan_and_comes_back(folder: Path) -> None:
 def everything_restarts_before_later_rounds(folder: Path) -> None:
     """After a request that must last, every machine loses its power. The later rounds of the audit are those of a
     federation that never stopped: what is guarded in them, the list of what was withdrawn, is on the nodes' disks."""
-    config = run_config(folder, 2, preset="lasting", audit=False)
+    config = run_config(folder, 2, audit=False)
     with fragile_deployment(folder, 2) as here:
         told = finished(here, config)
         forgot = model_of(config)

@@ -6,7 +6,8 @@ request of the run config, if there is one, and leaves a run folder as `fedforge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedforget.flower.app.settings import AppSettings
 from fedforget.flower.app.worker import serve_for_worker, telling_worker
 from fedforget.flower.client_app import build_client_app, client_number
 from fedforget.flower.federation import FlowerFederation
+from fedforget.methods import LADDER
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
@@ -33,6 +35,8 @@ from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run, results_of
 from fedforget.runs.record import Result
 from fedforget.runs.train import train_run
+
+log = logging.getLogger("flwr")
 
 
 def load_own_client(context: Context) -> Client:
@@ -90,7 +94,7 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     if settings.request is not None:
         requests = [settings.request]
         summary["target"] = settings.request.describe()
-        for folder in _serve_request(run, settings.request, settings.methods, federation):
+        for folder in _serve_request(run, settings.request, settings, federation):
             result = Result.read(folder)
             summary["forgotten"][result.name] = {
                 "digest": digest(result.load_model(folder)),
@@ -106,14 +110,18 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
 
 
 def _serve_request(
-    run: Run, request: ErasureRequest, methods: Sequence[tuple[str, str]], federation: FlowerFederation
+    run: Run, request: ErasureRequest, settings: AppSettings, federation: FlowerFederation
 ) -> Iterator[Path]:
     if request in run.served:
         served = ((folder, result) for folder, result in results_of(run).items() if result.requests == (request,))
         yield from (folder for folder, result in served if result.diverged is None)
         return
-    for method, preset in methods:
-        folder = forget_run(run.folder, [request], method, preset, federation=federation, adopt=len(methods) == 1)
+    for method, preset in settings.methods:
+        climbing = settings.climbing if method == LADDER else {}
+        folder = forget_run(
+            run.folder, [request], method, preset, federation=federation, adopt=len(settings.methods) == 1,
+            say=log.info, **climbing,
+        )  # fmt: skip
         assert folder is not None, "nobody else trains this run"
         yield folder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.values import fits
-from fedforget.methods import METHODS, check_servable, method_settings
+from fedforget.methods import LADDER, METHODS, check_servable, method_settings
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig, default_trigger
 
@@ -45,6 +45,8 @@ class AppSettings:
     device: str
     timeout_s: float
     join_timeout_s: float
+    climbing: dict[str, Any] = field(default_factory=dict)
+    """Where the ladder is climbed, how far."""
 
     @classmethod
     def read(cls, given: Mapping[str, Any]) -> AppSettings:
@@ -59,14 +61,17 @@ class AppSettings:
         run = _run_of_json(values) if values["run"] else _run_of_entries(values)
         request = _request(values)
         methods = _methods(values["method"], values["preset"])
+        climbing = _climbing(values, methods)
         for method, preset in methods:
-            check_servable(method, method_settings(method, preset)[1], [] if request is None else [request])
+            chosen = method_settings(method, preset, **(climbing if method == LADDER else {}))[1]
+            check_servable(method, chosen, [] if request is None else [request])
         if values["backdoor"]:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(
             run, values["classes"], request, methods, values["audit"],
             check_level(values["audit-level"]) if values["audit-level"] else None,
             Path(values["out"]), values["device"], float(values["timeout-s"]), float(values["join-timeout-s"]),
+            climbing,
         )  # fmt: skip
 
 
@@ -111,6 +116,17 @@ def _methods(names: str, preset: str) -> tuple[tuple[str, str], ...]:
     if preset and len(chosen) > 1:
         raise InputError(f"The run config names the preset '{preset}' for {len(chosen)} methods; leave it out.")
     return tuple((name, method_settings(name, preset or None)[0]) for name in chosen)
+
+
+def _climbing(values: Mapping[str, Any], methods: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """As `fedforget forget` takes --effort and --at-most."""
+    effort, at_most = values["effort"], values["at-most"]
+    if (effort or at_most) and all(method != LADDER for method, _ in methods):
+        raise InputError(
+            "Run config 'effort' and 'at-most' are about the ladder; leave them out, or leave out 'method'."
+        )
+    climbing = {"lowest": effort, "at_most": at_most or effort}
+    return {name: rung for name, rung in climbing.items() if rung}
 
 
 def _backdoor(run: RunConfig, request: ErasureRequest | None) -> Backdoor:
