@@ -91,9 +91,13 @@ class CheckedResult:
 
 
 def rung_told(rung: Mapping[str, Any]) -> dict[str, Any]:
-    """What is written down of a rung, from what `Rung.to_json` gives: all but its check's measures and its notes, which
-    are in the evidence and in the report."""
-    return {name: rung[name] for name in ("name", "forecast", "word", "reason", "cost")}
+    """What is written down of a rung, from what `Rung.to_json` gives: all but its notes, which are in the evidence. Of
+    its check, what was measured: the word and the reason are the rung's."""
+    told = {name: rung[name] for name in ("name", "forecast", "word", "reason", "model", "cost")}
+    check = rung["check"]
+    if check is not None:
+        told["check"] = {name: check[name] for name in ("sees", "measured", "accuracy")}
+    return told
 
 
 def rung_sentence(rung: Mapping[str, Any]) -> str:
