@@ -71,12 +71,15 @@ class CheckedResult:
         lists = {"remains": tuple(map(tuple, values["remains"])), "rungs": tuple(values.get("rungs", ()))}
         return cls(**{**values, **lists})
 
-    def reason_to_hold(self, accuracy_limit: float, lost: float | None) -> str | None:
+    def reason_to_hold(self, accuracy_limit: float, lost: float | None, bounded: str | None = None) -> str | None:
         """Why an officer must decide; None: it may be published. What was not measured does not pass. `lost`: by how
-        many points retained accuracy fell before, from the federation's first version on; None: nobody knows."""
+        many points retained accuracy fell before, from the federation's first version on; None: nobody knows.
+        `bounded`: why the climb was not to go up to Retrain, if it was not."""
         audit = f"The audit says: {self.verdict['word']}."
-        if self.rungs and self.rungs[-1]["word"] not in GONE:
-            return f"The ladder ended at {rung_sentence(self.rungs[-1])} {audit}"
+        if self.rungs and (last := self.rungs[-1])["word"] not in GONE:
+            # Where nothing could be shown it would have ended there anyway.
+            why = f" {bounded}" if bounded is not None and last["word"] != "not enough evidence" else ""
+            return f"The ladder ended at {rung_sentence(last)} {audit}{why}"
         if self.verdict["word"] not in GONE:
             return audit
         now = fall(self.values["accuracy_before"], self.values["accuracy_after"])
