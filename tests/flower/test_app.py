@@ -100,7 +100,7 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
 @pytest.mark.real
 def test_the_ladder_over_flower_ends_with_the_bits_of_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """It is what the app does unless it is told otherwise, and how far it goes is said in the command line's words."""
-    config = {**CONFIG, "out": str(tmp_path / "flower"), "at-most": "rebuild"}
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "at-most": "rebuild", "hold-out": 0.2}
     settings = AppSettings.read(config)
     assert settings.request is not None
     with caplog.at_level("INFO", logger="flwr"):
