@@ -78,7 +78,7 @@ def test_a_note_of_who_was_away_reaches_the_result(world: World, tmp_path: Path)
     grid = world.grid(tmp_path)
     federation = world.flower(grid)
     grid.dead.add(3)
-    result = forget(federation, world.before, CLASS, SCHEDULE)
+    result = forget(federation, world.before, CLASS, SCHEDULE, "overwrite")
     assert sum("Client 3 went away" in note for note in result.notes) == 2, "reminder and recovery"
 
 
@@ -187,8 +187,8 @@ def test_a_reply_in_anothers_name_is_refused(world: World):
 
 def test_a_doubled_reply_changes_nothing(world: World, tmp_path: Path):
     grid = world.grid(tmp_path, change=lambda _, reply: [reply, reply])
-    result = forget(world.flower(grid), world.before, CLASS, SCHEDULE)
-    assert digest(result.state) == digest(forget(world.local(), world.before, CLASS, SCHEDULE).state)
+    result = forget(world.flower(grid), world.before, CLASS, SCHEDULE, "overwrite")
+    assert digest(result.state) == digest(forget(world.local(), world.before, CLASS, SCHEDULE, "overwrite").state)
 
 
 def test_replies_that_come_backwards_are_taken_in_the_clients_order(world: World):
@@ -342,7 +342,7 @@ def test_everybody_gets_one_message_for_a_task(world: World, tmp_path: Path):
     grid = world.grid(tmp_path)
     federation = world.flower(grid)
     grid.sent.clear()
-    forget(federation, world.before, CLASS, SCHEDULE)
+    forget(federation, world.before, CLASS, SCHEDULE, "overwrite")
     assert [number for number, _ in grid.sent] == [0, 0, 0, 0, 1, 2, 3, 0, 0, 1, 2, 3], (
         "check, withdraw, amnesia, the reminder at all, forget, the recovery at all"
     )

@@ -279,9 +279,9 @@ def test_two_requests_are_served_together_or_not_at_all(tmp_path: Path, before: 
     assert (len(strategy.waiting), strategy.served) == (2, [])
     grid.gone.clear()
     arrays = strategy.serve(grid, before)
-    first = forget(same_in_one_process(), state_in(before), TWOS, Schedule(**TRAINING))
+    first = forget(same_in_one_process(), state_in(before), TWOS, Schedule(**TRAINING), "overwrite")
     ones = ErasureRequest.of_class(1, 1)
-    both = forget(same_in_one_process(), first.state, ones, Schedule(**TRAINING), served=[TWOS])
+    both = forget(same_in_one_process(), first.state, ones, Schedule(**TRAINING), "overwrite", served=[TWOS])
     assert digest(state_in(arrays)) == digest(both.state)
     assert [result.requests for result in strategy.served] == [(TWOS,), (ones,)]
 
@@ -481,17 +481,21 @@ def test_a_strategy_around_forget_would_clip_against_the_old_model(
         ),
         ({"partition": 0, "feature": (1, 2)}, "'1,2' is no feature; give the number of a column, or a patch as"),
         ({"partition": 0, "feature": 2, "method": "sga"}, "Method 'sga' cannot forget column 2 of client 0: it takes"),
-        ({"partition": 0, "feature": 2, "preset": "paper"}, "The paper's FedAF does not say how column 2 of client 0"),
+        ({"partition": 0, "feature": 2, "method": "fedaf"}, "Method 'fedaf' cannot forget column 2 of client 0: it is"),
+        ({"partition": 0, "label": 2, "method": "ladder"}, "The ladder needs data that the nodes hold out, for its"),
         (
             {"name": "site 1", "feature": 2, "method": "sga"},
             "Method 'sga' cannot forget column 2 of client 0: it takes",
         ),
-        ({"partition": 0, "label": 2, "method": "magic"}, "Method 'magic' is unknown; choose one of retrain, fedaf,"),
+        (
+            {"partition": 0, "label": 2, "method": "magic"},
+            "Method 'magic' is unknown; choose one of ladder, overwrite,",
+        ),
         (
             {"partition": 0, "label": 2, "preset": "best"},
-            "Method 'fedaf' has no preset 'best'; choose one of recommended,",
+            "Method 'overwrite' has no preset 'best'; choose one of default.",
         ),
-        ({"partition": 0, "label": 2, "speed": 3}, "Method 'fedaf' has no setting 'speed'; it has "),
+        ({"partition": 0, "label": 2, "speed": 3}, "Method 'overwrite' has no setting 'speed'; it has "),
     ],
 )
 def test_a_request_that_means_nothing_is_refused_at_once(request_: dict[str, Any], sentence: str):

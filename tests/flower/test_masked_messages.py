@@ -26,7 +26,7 @@ MASKED = {"sketch_scope": "federation", "sketch_masked": True}
 
 
 def test_the_same_bits_and_the_same_bill_as_in_one_process(world: World, tmp_path: Path):
-    expected = forget(world.local(), world.before, CLASS, SCHEDULE, **MASKED)
+    expected = forget(world.local(), world.before, CLASS, SCHEDULE, "overwrite", **MASKED)
     seen: list[str] = []
 
     def watch(_: int, reply: Message) -> list[Message]:
@@ -34,7 +34,9 @@ def test_the_same_bits_and_the_same_bill_as_in_one_process(world: World, tmp_pat
         seen.extend(array.dtype for name, array in arrays.items() if name == SKETCH_KEY)
         return [reply]
 
-    result = forget(world.flower(world.grid(tmp_path, change=watch)), world.before, CLASS, SCHEDULE, **MASKED)
+    result = forget(
+        world.flower(world.grid(tmp_path, change=watch)), world.before, CLASS, SCHEDULE, "overwrite", **MASKED
+    )
     assert digest(result.state) == digest(expected.state)
     assert (result.cost.bytes, result.cost.stored_bytes) == (expected.cost.bytes, expected.cost.stored_bytes)
     assert result.cost.gradient_evaluations == expected.cost.gradient_evaluations
@@ -54,7 +56,7 @@ def test_a_secret_key_is_kept_from_one_message_to_the_next_and_no_longer(world: 
 
 def test_nodes_that_keep_nothing_are_told_what_they_need(world: World):
     with pytest.raises(InputError, match=r"Client 0 does not have the secret key .* needs a state-dir"):
-        forget(world.flower(world.grid()), world.before, CLASS, SCHEDULE, **MASKED)
+        forget(world.flower(world.grid()), world.before, CLASS, SCHEDULE, "overwrite", **MASKED)
 
 
 @pytest.mark.parametrize("how", ["dead", "silent", "gone"])
@@ -70,18 +72,18 @@ def test_a_node_that_goes_away_between_the_two_messages(world: World, tmp_path: 
 
     grid.change = leave
     with pytest.raises(FedForgetError) as told:
-        forget(world.flower(grid), world.before, CLASS, SCHEDULE, **MASKED)
+        forget(world.flower(grid), world.before, CLASS, SCHEDULE, "overwrite", **MASKED)
     assert isinstance(told.value, ClientError)
     assert told.value.client == 2
     assert digest(world.before) == untouched
     back = world.flower(world.grid(tmp_path))
-    expected = forget(world.local(), world.before, CLASS, SCHEDULE, **MASKED)
-    assert digest(forget(back, world.before, CLASS, SCHEDULE, **MASKED).state) == digest(expected.state)
+    expected = forget(world.local(), world.before, CLASS, SCHEDULE, "overwrite", **MASKED)
+    assert digest(forget(back, world.before, CLASS, SCHEDULE, "overwrite", **MASKED).state) == digest(expected.state)
 
 
 def test_a_node_takes_public_keys_of_the_right_size_and_nothing_else(world: World, tmp_path: Path):
     grid = world.grid(tmp_path)
-    forget(world.flower(grid), world.before, CLASS, SCHEDULE, **MASKED)
+    forget(world.flower(grid), world.before, CLASS, SCHEDULE, "overwrite", **MASKED)
     tasks = [read_task(message.content) for _, message in grid.sent if "fedforget" in message.content]
     task, number, state = next(sent for sent in tasks if isinstance(sent[0], BuildMaskedSketch))
     client = world.local().client(number)

@@ -122,8 +122,8 @@ def test_a_damaged_sketch_is_as_if_there_were_none(tmp_path: Path, suffix: str, 
 @pytest.mark.real
 def test_the_sketch_of_the_amnesia_is_found_by_the_forgetting(world: World, tmp_path: Path):
     """On a deployment every task runs in a process of its own."""
-    with_files = forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
-    without = forget(world.flower(world.grid()), world.before, CLASS, SCHEDULE)
+    with_files = forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE, "overwrite")
+    without = forget(world.flower(world.grid()), world.before, CLASS, SCHEDULE, "overwrite")
     assert digest(with_files.state) == digest(without.state)
     assert with_files.cost.gradient_evaluations < without.cost.gradient_evaluations
     assert with_files.notes == ()
@@ -136,7 +136,7 @@ def test_the_sketch_of_the_amnesia_is_found_by_the_forgetting(world: World, tmp_
 @pytest.mark.real
 def test_what_was_withdrawn_never_trains_again_on_that_node(world: World, tmp_path: Path):
     """Another run, another server that knows nothing of the request, nodes that were restarted."""
-    forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
+    forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE, "overwrite")
     start = state_of(world.network())
     again = train(world.flower(world.grid(tmp_path)), start, SCHEDULE)
     assert digest(again) == digest(train(world.local(), start, SCHEDULE, exclude=[CLASS]))
@@ -146,7 +146,7 @@ def test_what_was_withdrawn_never_trains_again_on_that_node(world: World, tmp_pa
 
 @pytest.mark.real
 def test_not_one_bit_depends_on_what_was_withdrawn(world: World, tmp_path: Path):
-    forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE)
+    forget(world.flower(world.grid(tmp_path)), world.before, CLASS, SCHEDULE, "overwrite")
 
     def load(context: Context) -> Client:
         client = world.local().client(client_number(context))
@@ -183,7 +183,7 @@ def test_in_one_process_a_request_leaves_no_trace(world: World):
     federation = world.local()
     count = CountSamples(seed=0, threads=1)
     before = [reply.numbers for reply in federation.ask(count, {})]
-    forget(federation, world.before, CLASS, SCHEDULE)
+    forget(federation, world.before, CLASS, SCHEDULE, "overwrite")
     assert [reply.numbers for reply in federation.ask(count, {})] == before
     assert all(federation.client(k).erased == () for k in federation.clients)
 

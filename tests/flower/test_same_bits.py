@@ -157,6 +157,6 @@ def test_what_cannot_be_served_is_refused_in_the_same_words(world: World, reques
     sentences = []
     for federation in (world.local(), world.flower(world.grid())):
         with pytest.raises(InputError) as refusal:
-            forget(federation, world.before, requests, SCHEDULE)
+            forget(federation, world.before, requests, SCHEDULE, "overwrite")
         sentences.append(str(refusal.value))
     assert sentences[0] == sentences[1]

@@ -33,6 +33,6 @@ def main(grid: Grid, context: Context) -> None:
         grid, settings.run.build_model(dataset), len(dataset.classes), dataset.normalisation,
         clients=settings.run.clients, timeout_s=settings.timeout_s, join_timeout_s=settings.join_timeout_s,
     )  # fmt: skip
-    result = forget(federation, run.load_model(), settings.request, settings.run.schedule, **MASKED)
+    result = forget(federation, run.load_model(), settings.request, settings.run.schedule, "overwrite", **MASKED)
     told = {"digest": digest(result.state), "bytes": result.cost.bytes, "notes": list(result.notes)}
     write_json(settings.out / "summary.json", told)

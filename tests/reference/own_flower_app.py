@@ -81,11 +81,18 @@ def own_grid(
 
 
 def same_in_one_process(model: Callable[[], nn.Module] = network, **more: Any) -> LocalFederation:
-    """The same sites as a LocalFederation; every sample's id is its position at its site, as for `attach`."""
+    """The same sites as a LocalFederation; every sample's id is its position at its site, and none holds anything
+    out, as for `attach`."""
     sites = [site(number) for number in range(len(SIZES))]
     features, labels = torch.cat([x for x, _ in sites]), torch.cat([y for _, y in sites])
     data = from_arrays(features, labels, features[:6], labels[:6], classes=["0", "1", "2"])
-    federation = LocalFederation(data, list(torch.arange(sum(SIZES)).split(list(SIZES))), model, **more)
+    federation = LocalFederation(
+        data,
+        list(torch.arange(sum(SIZES)).split(list(SIZES))),
+        model,
+        held_out=data.test.select(torch.arange(0)),
+        **more,
+    )
     for client in map(federation.client, federation.clients):
         client.samples = replace(client.samples, ids=torch.arange(len(client.samples)))
     return federation

@@ -27,7 +27,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.starts import network_of
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
-from fedforget.methods import Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import LADDER, Forgetting, check_history, check_servable, forget, method_settings
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -35,6 +35,12 @@ log = logging.getLogger("flwr")
 NOT_LEADING = (
     "A strategy around Forget, or a loop of your own, would go on from the model of before, so no request can be "
     "served in its rounds; put Forget outermost, or call its serve between two starts."
+)
+
+
+NO_CHECK = (
+    "The ladder needs data that the nodes hold out, for its check, and an app of your own has named none; ask for one "
+    "rung by its name: overwrite, rebuild or retrain."
 )
 
 
@@ -124,6 +130,9 @@ class Forget(Strategy):
         all its samples, which stay without it (a column's number, or a patch as (top, left, height, width)), or, with
         `whole_node=True`, all that it has.
 
+        A request overwrites unless a `method` is named, and nothing checks whether that was enough: these nodes hold
+        nothing out. `retrain` is exact.
+
         The node is the one with this `partition`-id, this `name` in its config, or this registered id. `overrides` are
         settings of the method."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
@@ -136,6 +145,8 @@ class Forget(Strategy):
             whole=whole_node,
             names="a label, sample_ids, a feature, or whole_node=True for all of the node",
         )
+        if method == LADDER:
+            raise InputError(NO_CHECK)
         _, settings = method_settings(method, preset, **overrides)
         check_servable(method, settings, [target])
         check_history(method, None)
