@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from ledger_worlds import World, rung
 
+from fedforget.ledger.allowance import below_the_top
 from fedforget.ledger.work import Claim
 from fedforget.requests import ErasureRequest
 from fedforget.runs.ladder import Rung
@@ -112,19 +114,19 @@ def test_a_climb_that_goes_on_after_its_worker_died_is_not_held_against_itself(f
     assert ([request.id for request in again.requests], again.at_most) == ([first.requests[0].id], None)
 
 
-def test_without_any_allowance_every_climb_to_retrain_is_an_officers(world: World):
-    world.register("none", allowance=0, settings={"lowest": "rebuild"})
-    world.queued(federation="none")
-    assert world.claim().at_most == "rebuild"
-
-
 @pytest.mark.parametrize(
-    "how", [{"settings": {"lowest": "retrain"}}, {"settings": {"at_most": "rebuild"}}, {"method": "retrain"}]
+    ("how", "rung"),
+    [
+        ({}, "rebuild"),
+        ({"settings": {"lowest": "rebuild"}}, "rebuild"),
+        ({"settings": {"lowest": "retrain"}}, None),
+        ({"settings": {"at_most": "rebuild"}}, None),
+        ({"method": "retrain"}, None),
+    ],
 )
-def test_where_there_is_no_choice_there_is_nothing_to_allow(world: World, how: dict[str, object]):
-    world.register("none", allowance=0, **how)
-    world.queued(federation="none")
-    assert world.claim().at_most is None
+def test_there_is_an_allowance_where_there_is_a_choice(world: World, how: dict[str, Any], rung: str | None):
+    world.register("other", **how)
+    assert below_the_top(world.ledger.federations.get("other")) == rung
 
 
 def test_where_nothing_could_be_shown_the_allowance_changed_nothing(few: World):

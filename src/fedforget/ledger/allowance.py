@@ -6,7 +6,7 @@ has an allowance (`Federation.allowance`) in any `WINDOW`. Beyond it its request
 what is not forgotten there waits for an officer, who may have it retrained.
 
 It is counted from the trail. Neither a Retrain that an officer ordered counts, nor one that no lower rung came before:
-that was the federation's own choice, as where Retrain is quick."""
+that was the federation's own choice, as where Retrain is quick. So who has used it up has seen that it is not quick."""
 
 from __future__ import annotations
 
