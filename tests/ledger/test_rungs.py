@@ -158,6 +158,18 @@ def test_requests_that_were_served_together_are_retrained_together_and_apart_fro
     assert [request.id for request in world.claim().requests] == [other]
 
 
+def test_one_retrain_serves_all_that_an_officer_wants_retrained(world: World):
+    """Though the federation serves its requests one after another: what is exact is judged by no measure."""
+    asked = [world.queued().id for _ in range(3)]
+    for id in asked:
+        held(world, id)
+    other = world.queued().id
+    for id in reversed(asked):
+        world.ledger.versions.retrain(id, actor="oscar")
+    assert [request.id for request in world.claim().requests] == asked
+    assert world.ledger.requests.get(other).state == "queued", "nobody said so of this one"
+
+
 @pytest.mark.parametrize("state", ["received", "queued", "forgetting", "done", "exact"])
 def test_what_cannot_be_retrained(world: World, state: str):
     if state == "received":

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.errors import InputError
-from fedforget.ledger.allowance import RUNG, below_the_top, beyond
+from fedforget.ledger.allowance import RUNG, TOP, below_the_top, beyond
 from fedforget.ledger.chain import canonical
 from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
 from fedforget.ledger.core import Core
@@ -116,6 +116,8 @@ class Work:
             return self._requests.move(session, left, RequestState.QUEUED, actor, said=said)
         waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
         found = locked(session, *waiting, limit=federation.together)
+        if found and found[0].effort == TOP:  # exact whatever is served with it: one Retrain for all that wait for it
+            found = locked(session, *waiting, Request.effort == TOP)
         if found and found[0].failures:
             return found[:1]  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
