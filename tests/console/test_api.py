@@ -91,6 +91,18 @@ def test_decide_retry_and_roll_back(program: Program, world: World):
     assert oscar.post("/api/v1/certificates/verify", json=withdrawn.json()).json()["withdrawn"] is True
 
 
+def test_have_it_retrained(program: Program, world: World):
+    request = world.queued()
+    world.serve(says="not forgotten")
+    path = f"/api/v1/requests/{request.id}/retrain"
+    assert program(Role.OPERATOR).post(path).status_code == 403
+    assert program(Role.OFFICER).post(path).json()["state"] == "queued"
+    assert world.claim().requests[0].effort == "retrain"
+    answer = program(Role.OFFICER).post(path)
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == "The request is forgetting; it cannot be retrained now."
+
+
 def test_pages_of_requests(program: Program, world: World):
     ids = [world.ask().id for _ in range(7)]
     auditor, seen, after = program(Role.AUDITOR), [], None

@@ -203,6 +203,17 @@ def test_decide_and_retry(visit: Of, world: World, publish: str, state: str):
         assert world.ledger.requests.get(request.id).state == "queued"
 
 
+def test_have_it_retrained(visit: Of, world: World):
+    request = world.queued()
+    world.serve(says="not forgotten")
+    assert "Have it retrained" not in visit(Role.OPERATOR).get(f"/requests/{request.id}").text
+    oscar = visit(Role.OFFICER)
+    assert "Have it retrained" in oscar.get(f"/requests/{request.id}").text
+    assert act(oscar, request.id, "retrain") == 303
+    assert world.ledger.requests.get(request.id).effort == "retrain"
+    assert "Have it retrained" not in oscar.get(f"/requests/{request.id}").text
+
+
 def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
     """Nor does what an officer published in spite of the verdict; the reason stands beside it."""
     request = world.queued()

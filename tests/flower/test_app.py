@@ -30,6 +30,7 @@ from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import forget_run
 from fedforget.runs.ladder import climb
+from fedforget.runs.record import Result
 from fedforget.runs.train import train_run
 
 CONFIG: dict[str, Any] = {
@@ -100,6 +101,27 @@ def test_a_feature_over_flower_is_the_one_in_process(tmp_path: Path):
     assert [row["model"] for row in summary["audit"]] == [row["model"] for row in expected]
     for row, same in zip(summary["audit"], expected, strict=True):
         assert row["sensitivity"] == pytest.approx(same["sensitivity"])
+
+
+@pytest.mark.real
+def test_the_ladder_over_flower_ends_with_the_bits_of_one_process(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """It is what the app does unless it is told otherwise, and how far it goes is said in the command line's words."""
+    config = {**CONFIG, "out": str(tmp_path / "flower"), "at-most": "rebuild", "hold-out": 0.2}
+    settings = AppSettings.read(config)
+    assert settings.request is not None
+    with caplog.at_level("INFO", logger="flwr"):
+        told = serve(grid_for(config, tmp_path), settings)["forgotten"]["ladder:default"]
+    train_run(tmp_path / "local", settings.run)
+    folder = forget_run(tmp_path / "local", [settings.request], at_most="rebuild")
+    assert folder is not None
+    here, there = Result.read(folder), Result.read(tmp_path / "flower" / told["folder"])
+    assert told["digest"] == digest(here.load_model(folder))
+    assert [(rung.name, rung.word, rung.check) for rung in there.rungs] == [
+        (rung.name, rung.word, rung.check) for rung in here.rungs
+    ]
+    assert f"{here.rungs[0].name}: about " in caplog.text, "what it will cost is said before it begins"
+    alone = AppSettings.read({**config, "at-most": "", "effort": "retrain"})
+    assert alone.climbing == {"lowest": "retrain", "at_most": "retrain"}
 
 
 TIMES = {"seconds", "seconds_by_stage", "peak_bytes"}

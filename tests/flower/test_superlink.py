@@ -44,9 +44,9 @@ def test_a_masked_sketch_from_three_supernodes_gives_the_same_bits(tmp_path: Pat
     assert settings.request is not None
     before = train_run(settings.out, settings.run).load_model()
     federation = settings.run.build_federation(settings.run.load_dataset())
-    expected = forget(federation, before, settings.request, settings.run.schedule, **MASKED)
+    expected = forget(federation, before, settings.request, settings.run.schedule, "overwrite", **MASKED)
     in_the_clear = forget(
-        federation, before, settings.request, settings.run.schedule, **{**MASKED, "sketch_masked": False}
+        federation, before, settings.request, settings.run.schedule, "overwrite", **{**MASKED, "sketch_masked": False}
     )
     app = make_app(tmp_path / "app", "masked_flower_app", "server_app")
     with processes(tmp_path / "flower") as flower:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "refuse": ("request", "refuse", "--reason", "x"),
     "extend": ("request", "extend", "--reason", "x"),
     "retry": ("request", "retry"),
+    "retrain": ("request", "retrain"),
     "decide": ("request", "decide", "--reject", "--reason", "x"),
     "rollback": ("ledger", "rollback", "digits", "--to", 1, "--reason", "x"),
     "register": ("ledger", "register", "more", "nowhere"),
@@ -107,6 +108,7 @@ def test_the_system_s_name_of_a_user_is_not_taken_from_the_environment(
     [
         (Role.REQUESTER, "accept"), (Role.REQUESTER, "register"), (Role.OPERATOR, "decide"), (Role.AUDITOR, "submit"),
         (Role.AUDITOR, "retry"), (Role.OFFICER, "disable"), (Role.REQUESTER, "rollback"), (Role.OPERATOR, "refuse"),
+        (Role.OPERATOR, "retrain"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("with_token", [True, False])

@@ -89,6 +89,8 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
         ({"keep_days": -1}, "keep_days"),
         ({"keep_days": 1.5}, "keep_days"),
         ({"together": 0}, "together"),
+        ({"allowance": 0}, "'allowance' is 0, but it must be a whole number from 1 to 1000"),
+        ({"allowance": 1.5}, "allowance"),
     ],
 )
 def test_what_cannot_be_registered(ledger: Ledger, change: dict[str, Any], complaint: str):

@@ -118,6 +118,15 @@ def test_refuse_and_retry(fedforget: Command):
     assert world.ledger.trail.events(request=failed.id, limit=1)[0].actor == f"{OS_USER} as oscar"
 
 
+def test_what_an_officer_wants_retrained(fedforget: Command):
+    world = fedforget.world
+    held = world.queued()
+    world.serve(says="not forgotten")
+    assert "is queued" in fedforget("request", "retrain", held.id)
+    assert world.ledger.requests.get(held.id).effort == "retrain"
+    assert "is queued; it cannot be retrained now" in fedforget.refused("request", "retrain", held.id)
+
+
 def test_a_federation_says_below_which_forecast_it_is_simply_retrained(fedforget: Command, run: Path):
     assert fedforget.json("ledger", "register", "plain", run)["settings"] == {"exact_below": 60.0}
     assert fedforget.json("ledger", "register", "climbs", run, "--exact-below", 0)["settings"] == {"exact_below": 0.0}
@@ -159,7 +168,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0006 already" in fedforget("ledger", "migrate")
+    assert "is 0007 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):

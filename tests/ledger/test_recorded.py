@@ -48,6 +48,7 @@ CHANGES = [
     ("DELETE FROM tokens", "has events, but is not there"),
     ("UPDATE federations SET place = '/x'", "The federation 'digits' has another place"),
     ("UPDATE federations SET accuracy_limit = 99", "The federation 'digits' has another accuracy_limit"),
+    ("UPDATE federations SET allowance = 99", "The federation 'digits' has another allowance"),
     ("UPDATE federations SET keep_days = 0", "The federation 'digits' has another keep_days"),
     ("UPDATE federations SET settings = '{}'", "The federation 'digits' has another settings"),
     ("UPDATE federations SET description = '{}'", "The federation 'digits' has another description"),
@@ -123,7 +124,7 @@ def as_of_schema_3(archive: Path, alter: str | None = None) -> Path:
     """The archive, said to be of the schema before there were events of rows."""
 
     def change_it(files: dict[str, bytes]) -> None:
-        replacing("manifest.json", b'"revision": "0006"', b'"revision": "0003"')(files)
+        replacing("manifest.json", b'"revision": "0007"', b'"revision": "0003"')(files)
         if alter is not None:
             ROWS[alter][0](files)
 

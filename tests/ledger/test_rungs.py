@@ -46,7 +46,11 @@ def test_every_rung_is_an_event_and_stands_in_the_certificate(world: World):
     one, two = told(world, request.id)
     assert one == {
         "version": 1, "name": "overwrite", "forecast": 0.25, "word": "not forgotten",
-        "reason": "The check of overwrite says so.", "cost": FAILED.cost.to_json(),
+        "reason": "The check of overwrite says so.", "model": "d" * 64, "cost": FAILED.cost.to_json(),
+        "check": {
+            "sees": ["gap"], "accuracy": -0.01,
+            "measured": [{"name": "gap", "value": 0.25, "error": 0.02, "margin": 0.12, "says": "accuses"}],
+        },
     }  # fmt: skip
     assert (two["name"], two["word"], two["cost"]["gradient_evaluations"]) == ("rebuild", "forgotten", 700.0)
     record = record_of(world, request.id)
@@ -154,6 +158,18 @@ def test_requests_that_were_served_together_are_retrained_together_and_apart_fro
     assert [request.id for request in world.claim().requests] == [other]
 
 
+def test_one_retrain_serves_all_that_an_officer_wants_retrained(world: World):
+    """Though the federation serves its requests one after another: what is exact is judged by no measure."""
+    asked = [world.queued().id for _ in range(3)]
+    for id in asked:
+        held(world, id)
+    other = world.queued().id
+    for id in reversed(asked):
+        world.ledger.versions.retrain(id, actor="oscar")
+    assert [request.id for request in world.claim().requests] == asked
+    assert world.ledger.requests.get(other).state == "queued", "nobody said so of this one"
+
+
 @pytest.mark.parametrize("state", ["received", "queued", "forgetting", "done", "exact"])
 def test_what_cannot_be_retrained(world: World, state: str):
     if state == "received":
@@ -185,9 +201,11 @@ def test_an_effort_that_nobody_chose_is_named(world: World):
     [
         lambda rungs: rungs[0].update(word="forgotten"),
         lambda rungs: rungs[1]["cost"].update(gradient_evaluations=1.0),
+        lambda rungs: rungs[1].update(model="e" * 64),
+        lambda rungs: rungs[1]["check"]["measured"][0].update(value=0.0),
         lambda rungs: rungs.append({**rungs[0], "name": "retrain"}),
     ],
-    ids=["another word", "another bill", "one more"],
+    ids=["another word", "another bill", "another model", "another measure", "one more"],
 )
 def test_rungs_that_the_trail_does_not_tell_of_do_not_pass(world: World, alter: Any):
     """Signed with the ledger's own key: the trail in it tells otherwise."""

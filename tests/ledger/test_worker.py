@@ -169,6 +169,20 @@ def test_below_its_limit_a_federation_is_simply_retrained(office: Office):
     assert (record["measured"]["verdict"]["word"], record["evidence"]["level"]) == ("exact", "alone")
 
 
+def test_beyond_its_allowance_a_climb_ends_below_retrain(office: Office):
+    ledger = office.ledger
+    office.register("bounded", method="ladder", settings={"exact_below": 0}, allowance=1)
+    ids = [office.queue(samples_of(0, first), "bounded") for first in (0, 3)]
+    first = ledger.work.claim("first")
+    assert first is not None
+    ledger.work.tell_rungs(first, [{"name": name, "word": "x"} for name in ("rebuild", "retrain")])
+    ledger.work.fail(first, "It is a test.", retry=False)
+    assert office.work(publish=False) == 1
+    assert office.states(ids) == ["failed", "deciding"]
+    ledger.versions.decide(ids[1], True, "It is a test.", actor="oscar")
+    assert ledger.versions.current("bounded").settings["at_most"] == "rebuild"
+
+
 class StopsAfterARung(LocalExecutor):
     """Is told to stop as soon as one rung of a climb is behind it."""
 

@@ -16,6 +16,7 @@ import torch
 from argon2 import PasswordHasher
 from sqlalchemy import Connection, create_engine, text, update
 
+from fedforget.audit.check import Check, Measured
 from fedforget.audit.evidence import evidence_record, write_evidence
 from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.federation.cost import Cost
@@ -118,7 +119,9 @@ def write_evidence_of(model: str, file: Path, *, says: str = "forgotten") -> Pat
 def rung(name: str, word: str, seconds: float = 2.0) -> Rung:
     """A rung that was tried."""
     cost = Cost({"clients": seconds}, gradient_evaluations=100.0 * seconds)
-    return Rung(name, 0.25, cost, word, f"The check of {name} says so.", notes=("A note.",))
+    reason, sees = f"The check of {name} says so.", Measured("gap", 0.25, 0.02, 0.12, "accuses")
+    found = None if word == "exact" else Check(word, reason, ("gap",), (sees,), -0.01)  # type: ignore[arg-type]
+    return Rung(name, 0.25, cost, word, reason, found, ("A note.",), model="d" * 64)
 
 
 class World:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedforget.audit.check import Check, Measured
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.samples import Samples
@@ -271,7 +272,10 @@ def climbed() -> dict[str, Any]:
 
     def rung(name: str, evaluations: float, word: str, reason: str) -> dict[str, Any]:
         cost = Cost({"training": 0.5}, evaluations)
-        return Rung(name, 0.15, cost, word, reason).to_json()
+        gap = Measured("gap", 0.09, 0.011, 0.093, "unclear")
+        return Rung(
+            name, 0.15, cost, word, reason, Check("harmful", reason, ("gap",), (gap,)), model="ab" * 32
+        ).to_json()
 
     audit["rows"][2] |= {
         "method": "ladder", "preset": "default", "gradient_evaluations": 700.0, "retrain_forecast": 1000.0,
@@ -288,6 +292,8 @@ def test_every_rung_stands_in_the_report_with_the_words_of_the_terminal(page: Pa
     said = words(text, "ladder")
     assert "overwrite 15 % of Retrain 12 % of Retrain 0.50 s harmful Three points are lost." in said
     assert "rebuild 15 % of Retrain 38 % of Retrain 0.50 s not forgotten Gap is 9.0 points." in said
+    assert "rebuild gap (sees) 9.0 1.1 9.3 unclear" in said
+    assert "Weights of rebuild abababababababab" in said
     (row,) = [row for row in climbed()["rows"] if row["method"] == "ladder"]
     rungs = [Rung.from_json(rung) for rung in row["rungs"]]
     lines = ending(rungs, row["notes"], Cost.from_json(row), row["retrain_forecast"])

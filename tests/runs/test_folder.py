@@ -65,7 +65,8 @@ def test_a_new_folder_holds_the_configuration_and_round_0(run: Run):
 
 
 @pytest.mark.parametrize(
-    "config", [CONFIG, RunConfig(), replace(CONFIG, backdoor=None), replace(CONFIG, train_limit=None)]
+    "config",
+    [CONFIG, RunConfig(), replace(CONFIG, backdoor=None), replace(CONFIG, train_limit=None), RunConfig(hold_out=0.2)],
 )
 def test_a_configuration_survives_json(config: RunConfig):
     assert RunConfig.from_json(json.loads(json.dumps(config.to_json()))) == config

@@ -145,7 +145,9 @@ def test_it_ends_at_the_lowest_rung_that_forgot_each_from_the_model_before(
     assert story(climbed) == [("overwrite", "not forgotten"), ("rebuild", "forgotten")]
     assert (climbed.word, climbed.exact, climbed.method) == ("forgotten", False, "ladder")
     assert digest(climbed.state) == digest(kept_of("rebuild", world, before, LEAVER))
+    assert climbed.rungs[1].model == digest(climbed.state)
     lower = climb(world, before, LEAVER, SCHEDULE, LadderSettings(at_most="overwrite"))
+    assert climbed.rungs[0].model == digest(lower.state), "it names every model, also the one that was not enough"
     assert digest(lower.state) == digest(kept_of("overwrite", world, before, LEAVER))
     assert lower.rungs[0].check == climbed.rungs[0].check, "a rung is the same however far one climbs"
 

@@ -139,6 +139,9 @@ def register(
     ] = 2.0,
     keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
     together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
+    allowance: Annotated[
+        int, typer.Option(help="How often in 30 days a client may send it up to Retrain without an officer.")
+    ] = 3,
 ) -> Shown:
     """Make a trained run folder, or a Flower federation, one that requests can be about.
 
@@ -151,7 +154,7 @@ def register(
     add = partial(register_flower, ledger) if place.is_file() else ledger.federations.register_run
     federation = add(
         name, place, actor=who.actor, method=method, preset=preset, audit_level=audit_level,
-        accuracy_limit=accuracy_limit, keep_days=keep_days, together=together,
+        accuracy_limit=accuracy_limit, keep_days=keep_days, together=together, allowance=allowance,
         settings={} if exact_below is None else {"exact_below": exact_below},
     )  # fmt: skip
     line = f"Registered {federation.name}: {federation.method} ({federation.preset})."

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedforget.ledger.schema import Request
 
 request_app = typer.Typer(
-    help="Requests: submit, list, show, accept, refuse, extend, retry, decide.", no_args_is_help=True
+    help="Requests: submit, list, show, accept, refuse, extend, retry, decide, retrain.", no_args_is_help=True
 )
 IdArgument = Annotated[str, typer.Argument(help="The request's id, or its first digits.", metavar="ID")]
 
@@ -154,6 +154,14 @@ def decide(
     """Decide about a version that the verdict, or the accuracy it would cost, held back; with the reason."""
     found = ledger.requests.find(id)
     ledger.versions.decide(found.id, publish, reason, actor=who.actor)
+    return _changed(ledger.requests.get(found.id))
+
+
+@ledger_command(request_app, "retrain", Permission.DECIDE)
+def retrain(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
+    """Have a request retrained that waits for a decision or failed: exact, at the price of a training."""
+    found = ledger.requests.find(id)
+    ledger.versions.retrain(found.id, actor=who.actor)
     return _changed(ledger.requests.get(found.id))
 
 

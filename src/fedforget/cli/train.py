@@ -43,6 +43,10 @@ def train(
         int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")
     ] = None,
     train_limit: Annotated[int | None, typer.Option(help="Use only the first so many training samples.")] = None,
+    hold_out: Annotated[
+        float | None,
+        typer.Option(help="Part of its samples that each client sets aside before training, for the check."),
+    ] = None,
     backdoor: Annotated[
         str | None, typer.Option(help="Poison a target: client=0,class=3[,size=5][,corner=bottom-right][,margin=1].")
     ] = None,

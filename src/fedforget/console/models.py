@@ -136,6 +136,9 @@ class FederationOut(Out):
     audit_level: str
     accuracy_limit: float
     keep_days: int
+    allowance: int = Field(
+        description="How often in 30 days one client's requests may send a climb up to Retrain without an officer."
+    )
     registered: datetime
 
 

@@ -159,6 +159,8 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
             ledger.requests.refuse(id, reason, actor=actor)
         elif act == "extend":
             ledger.requests.extend(id, whole_number(form.get("months", "")) or 0, reason, actor=actor)
+        elif act == "retrain":
+            ledger.versions.retrain(id, actor=actor)
         elif act == "retry":
             ledger.requests.retry(id, actor=actor)
         elif form.get("publish") in ("yes", "no"):

@@ -71,6 +71,7 @@ ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
     "refuse": (Permission.REFUSE, frozenset(s for s, next in TRANSITIONS.items() if RequestState.REFUSED in next)),
     "extend": (Permission.EXTEND, OPEN),
     "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
+    "retrain": (Permission.DECIDE, frozenset({RequestState.DECIDING, RequestState.FAILED})),
     "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
 }
 """What a page offers for a request in these states."""
@@ -173,6 +174,13 @@ def extend_request(visitor: Annotated[Visitor, allow(Permission.EXTEND)], id: Id
 def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, decision: DecisionIn) -> RequestOut:
     """Publish what the gate held, or reject it."""
     visitor.ledger.versions.decide(id, decision.publish, decision.reason, actor=visitor.name)
+    return _one(visitor, visitor.ledger.requests.get(id))
+
+
+@api.post("/requests/{id}/retrain")
+def retrain_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id) -> RequestOut:
+    """Have it retrained, where it waits for a decision or failed; what waited is destroyed."""
+    visitor.ledger.versions.retrain(id, actor=visitor.name)
     return _one(visitor, visitor.ledger.requests.get(id))
 
 

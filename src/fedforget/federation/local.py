@@ -34,10 +34,10 @@ class LocalFederation:
         backdoors: Sequence[Backdoor] = (),
         device: str | torch.device = "cpu",
         erased: Sequence[ErasureRequest] = (),
-        held_out: Samples | None = None,
+        held_out: Samples | Sequence[Samples] | None = None,
     ) -> None:
-        """`parts` are the positions of each client's training samples; `held_out` is what all of them hold out,
-        the test data if nothing else is named.
+        """`parts` are the positions of each client's training samples; `held_out` is what each of them holds out, or
+        all of them together: the test data if nothing else is named.
 
         `model` is best given as a factory, such as the network's class: Retrain and its like then begin as the network
         itself does. `initial` are the weights that the training begins from, where they are given ones: Retrain begins
@@ -57,7 +57,11 @@ class LocalFederation:
         self.backdoors = tuple(backdoors)
         self._erased = tuple(erased)
         outside = dataset.test if held_out is None else held_out
-        self._clients = [self._client(k, dataset.train.select(part), outside) for k, part in enumerate(parts)]
+        each = [outside] * len(parts) if isinstance(outside, Samples) else outside
+        self._clients = [
+            self._client(k, dataset.train.select(part), own)
+            for k, (part, own) in enumerate(zip(parts, each, strict=True))
+        ]
         together = torch.cat([client.samples.ids for client in self._clients])
         if len(together.unique()) != len(together):
             raise InputError("The partition gives a sample to more than one client.")

@@ -4,7 +4,8 @@
     request        id, federation, subject, target, legal ground, received, due
     before, after  the model versions: number and SHA-256 of the weights
     method         name, preset and settings; where the ladder was climbed, each rung that was tried: what it was
-                   forecast to cost (as a part of Retrain), what it cost, and what the check said
+                   forecast to cost (as a part of Retrain), what it cost, the digest of its weights, and what the check
+                   measured and said
     evidence       SHA-256 of the evidence file, and its level
     measured       the verdict as the evidence has it (`exact` says how the model was made, and needs no measure),
                    retained accuracy before and after; of a feature request, how sensitive the model is to the feature,

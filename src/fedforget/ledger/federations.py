@@ -111,11 +111,12 @@ class Settings(TypedDict, total=False):
     accuracy_limit: float
     keep_days: int
     together: int
+    allowance: int
 
 
 DEFAULTS: Settings = {
     "method": DEFAULT_METHOD, "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0,
-    "keep_days": 30, "together": 1,
+    "keep_days": 30, "together": 1, "allowance": 3,
 }  # fmt: skip
 EXACT_BELOW_S = 60.0
 """Where Retrain is forecast to be done sooner, nothing else is tried, unless a federation's settings say otherwise."""
@@ -193,7 +194,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     limit = values["accuracy_limit"]
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
         raise InputError(f"The accuracy limit is {limit!r}, but it must be a number of points from 0 to 100.")
-    for name, least, most in (("keep_days", 0, 36500), ("together", 1, 1000)):
+    for name, least, most in (("keep_days", 0, 36500), ("together", 1, 1000), ("allowance", 1, 1000)):
         value = values[name]
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise InputError(

@@ -71,12 +71,15 @@ class CheckedResult:
         lists = {"remains": tuple(map(tuple, values["remains"])), "rungs": tuple(values.get("rungs", ()))}
         return cls(**{**values, **lists})
 
-    def reason_to_hold(self, accuracy_limit: float, lost: float | None) -> str | None:
+    def reason_to_hold(self, accuracy_limit: float, lost: float | None, bounded: str | None = None) -> str | None:
         """Why an officer must decide; None: it may be published. What was not measured does not pass. `lost`: by how
-        many points retained accuracy fell before, from the federation's first version on; None: nobody knows."""
+        many points retained accuracy fell before, from the federation's first version on; None: nobody knows.
+        `bounded`: why the climb was not to go up to Retrain, if it was not."""
         audit = f"The audit says: {self.verdict['word']}."
-        if self.rungs and self.rungs[-1]["word"] not in GONE:
-            return f"The ladder ended at {rung_sentence(self.rungs[-1])} {audit}"
+        if self.rungs and (last := self.rungs[-1])["word"] not in GONE:
+            # Where nothing could be shown it would have ended there anyway.
+            why = f" {bounded}" if bounded is not None and last["word"] != "not enough evidence" else ""
+            return f"The ladder ended at {rung_sentence(last)} {audit}{why}"
         if self.verdict["word"] not in GONE:
             return audit
         now = fall(self.values["accuracy_before"], self.values["accuracy_after"])
@@ -91,9 +94,13 @@ class CheckedResult:
 
 
 def rung_told(rung: Mapping[str, Any]) -> dict[str, Any]:
-    """What is written down of a rung, from what `Rung.to_json` gives: all but its check's measures and its notes, which
-    are in the evidence and in the report."""
-    return {name: rung[name] for name in ("name", "forecast", "word", "reason", "cost")}
+    """What is written down of a rung, from what `Rung.to_json` gives: all but its notes, which are in the evidence. Of
+    its check, what was measured: the word and the reason are the rung's."""
+    told = {name: rung[name] for name in ("name", "forecast", "word", "reason", "model", "cost")}
+    check = rung["check"]
+    if check is not None:
+        told["check"] = {name: check[name] for name in ("sees", "measured", "accuracy")}
+    return told
 
 
 def rung_sentence(rung: Mapping[str, Any]) -> str:

@@ -136,6 +136,8 @@ class Federation(Base):
     """How long superseded weights stay, for a rollback."""
     together: Mapped[int] = mapped_column()
     """How many waiting requests are served in one go; 1: one after another."""
+    allowance: Mapped[int] = mapped_column()
+    """How often one client's requests may send a climb up to Retrain without an officer: see `allowance`."""
     description: Mapped[dict[str, Any]] = mapped_column(Json)
     """`federations.Description`: clients, classes, counts."""
     registered: Mapped[datetime] = mapped_column(Moment)

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from fedforget.ledger.allowance import RUNG, why_held
 from fedforget.ledger.certificate import make_certificate
 from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.checks import check_id, check_reason, searchable
@@ -21,7 +22,7 @@ from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
-from fedforget.ledger.work import RUNG, Claim, Work, current_version
+from fedforget.ledger.work import Claim, Work, current_version
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class Versions:
             for sha256, (kind, text) in checked.documents.items():
                 row = {"sha256": sha256, "kind": kind, "content": text, "made": self._core.clock()}
                 session.execute(self._core.insert(Document).values(row).on_conflict_do_nothing())
-            reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent))
+            over = None if claim.at_most is None else why_held(claim.federation, claim.requests)
+            reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent), over)
             if reason is None:
                 finished = self._publish(session, claim.federation.name, requests, checked, claim.actor)
             else:

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.errors import InputError
+from fedforget.ledger.allowance import RUNG, TOP, below_the_top, beyond
 from fedforget.ledger.chain import canonical
 from fedforget.ledger.checks import LONGEST_REASON, check_reason, searchable
 from fedforget.ledger.core import Core
@@ -31,8 +32,6 @@ MOST_ATTEMPTS = 100
 """A request that was begun this often is what kills its worker."""
 FIRST_BACK_OFF = timedelta(seconds=30)
 """Doubled with every failure."""
-RUNG = "rung"
-"""What an event of a rung that was tried is called."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,8 @@ class Claim:
     """In the order they came; more than one are served together, by one new version."""
     parent: Version
     """The version to begin from."""
+    at_most: str | None = None
+    """The rung that it must end at, where its clients have no allowance left; see `allowance`."""
 
     @property
     def actor(self) -> str:
@@ -75,10 +76,12 @@ class Work:
                 return None
             _change(session, found.name, claim=id, worker=worker, lease_until=now + timedelta(seconds=lease_seconds))
             parent = current_version(session, found.name)
-            said = {"claim": id, "version": parent.number}
+            over = beyond(session, found, requests, now)
+            at_most = below_the_top(found) if over else None
+            said = {"claim": id, "version": parent.number} | ({"at_most": at_most} if over else {})
             also = {"claim": id, "worker": worker, "attempts": Request.attempts + 1}
             moved = self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said, also=also)
-            return Claim(id, worker, found, tuple(moved), parent)
+            return Claim(id, worker, found, tuple(moved), parent, at_most)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
         """The federation with the oldest thing to do that nobody holds; locked."""
@@ -116,11 +119,15 @@ class Work:
             return self._requests.move(session, left, RequestState.QUEUED, actor, said=said)
         waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
         found = locked(session, *waiting, limit=federation.together)
+        if found and found[0].effort == TOP:  # exact whatever is served with it: one Retrain for all that wait for it
+            found = locked(session, *waiting, Request.effort == TOP)
         if found and found[0].failures:
             return found[:1]  # alone: it may be the one that makes the others fail
         together = [request for request in found if not request.failures]
-        # Features and samples are judged by different measures, so one version cannot be judged for both.
-        alike = {r.id: (about_features([r.erasure]), r.effort) for r in together}
+        # Features and samples are judged by different measures, so one version cannot be judged for both. And nobody
+        # ends below Retrain because of another client's requests.
+        over = beyond(session, federation, together, now)
+        alike = {r.id: (about_features([r.erasure]), r.effort, r.id in over) for r in together}
         return [r for r in together if alike[r.id] == alike[together[0].id]]
 
     def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> None:

@@ -155,6 +155,8 @@ class Worker:
         how: dict[str, Any] = {name: getattr(federation, name) for name in ("method", "preset", "settings")}
         if (effort := claim.requests[0].effort) is not None:  # what is claimed together has the same
             how = {"method": LADDER, "preset": "default", "settings": {"lowest": effort}}
+        if claim.at_most is not None:
+            how["settings"] = {**federation.settings, "at_most": claim.at_most}
         self.ledger.models.check(parent.sha256)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
@@ -17,6 +17,7 @@ from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
 from fedforget.models import build_model
+from fedforget.seeds import derive_generator
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class RunConfig:
     """Use only the first so many training samples."""
     history_interval: int | None = None
     """Keep the clients' models of every so-many-th round, for methods that need them. None: keep none."""
+    hold_out: float = 0.0
+    """Part of its samples that each client sets aside before training, for the check and the audit. 0: they look at the
+    test data, or at what `train_limit` leaves out."""
 
     def __post_init__(self) -> None:
         for name in ("dataset", "partition", "model"):
@@ -42,6 +46,9 @@ class RunConfig:
             value = getattr(self, name)
             if not (optional and value is None) and (not isinstance(value, int) or value < 1):
                 raise InputError(f"Run setting '{name}' is {value!r}, but it must be a whole number, 1 or larger.")
+        part = self.hold_out
+        if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part < 1:
+            raise InputError(f"Run setting 'hold_out' is {part!r}, but it must be a part from 0 to below 1.")
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -53,6 +60,7 @@ class RunConfig:
             "backdoor": None if self.backdoor is None else self.backdoor.to_json(),
             "train_limit": self.train_limit,
             "history_interval": self.history_interval,
+            **({"hold_out": self.hold_out} if self.hold_out else {}),  # runs from before had none
         }
 
     @classmethod
@@ -67,7 +75,7 @@ class RunConfig:
         return cls(
             **{
                 name: values[name]
-                for name in ("dataset", "clients", "partition", "model", "train_limit", "history_interval")
+                for name in ("dataset", "clients", "partition", "model", "train_limit", "history_interval", "hold_out")
                 if name in values
             },
             schedule=Schedule(**values.get("schedule", {})),
@@ -87,18 +95,32 @@ class RunConfig:
         left = torch.arange(self.train_limit, min(len(whole), self.train_limit + len(dataset.test)))
         return whole.select(left) if len(left) == len(dataset.test) else dataset.test
 
+    def parts(self, dataset: Dataset) -> tuple[list[Tensor], list[Samples]]:
+        """(the positions of what each client trains on, what each holds out)."""
+        whole = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
+        if not self.hold_out:
+            return whole, [self.held_out(dataset)] * len(whole)
+        both = [self.set_aside(part, client) for client, part in enumerate(whole)]
+        return [kept for kept, _ in both], [dataset.train.select(aside) for _, aside in both]
+
+    def set_aside(self, positions: Tensor, client: int) -> tuple[Tensor, Tensor]:
+        """(what the client trains on, what it sets aside of it), each in the order it had."""
+        order = torch.randperm(len(positions), generator=derive_generator(self.schedule.seed, "hold out", client))
+        aside = torch.zeros(len(positions), dtype=torch.bool)
+        aside[order[: round(self.hold_out * len(positions))]] = True
+        return positions[~aside], positions[aside]
+
     def build_model(self, dataset: Dataset) -> nn.Module:
         """The network with its initial weights, both from the seed."""
         return build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
 
     def build_federation(self, dataset: Dataset, device: str = "cpu") -> LocalFederation:
         """The federation this configuration describes, in this process."""
-        parts = partition(self.partition, dataset.train.labels, self.clients, self.schedule.seed)
+        parts, held_out = self.parts(dataset)
         backdoors = () if self.backdoor is None else (self.backdoor,)
         federation = LocalFederation(
-            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device,
-            held_out=self.held_out(dataset),
-        )  # fmt: skip
+            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device, held_out=held_out
+        )
         for backdoor in backdoors:
             federation.client(backdoor.request.client).check(backdoor.request)
         return federation

@@ -26,7 +26,7 @@ from fedforget.federation.seam import Federation
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.retrain import RetrainSettings, fresh_start
-from fedforget.params import State, copy_state
+from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 
 SCOUT = 0.06
@@ -54,10 +54,12 @@ class Rung:
     reason: str
     check: Check | None = None
     notes: tuple[str, ...] = ()
+    model: str = ""
+    """The digest of the weights that it made; empty where it made none."""
 
     def to_json(self) -> dict[str, Any]:
         return {
-            **{name: getattr(self, name) for name in ("name", "forecast", "word", "reason")},
+            **{name: getattr(self, name) for name in ("name", "forecast", "word", "reason", "model")},
             "cost": self.cost.to_json(),
             "check": None if self.check is None else self.check.to_json(),
             "notes": list(self.notes),
@@ -68,7 +70,7 @@ class Rung:
         found = values["check"]
         return cls(
             values["name"], values["forecast"], Cost.from_json(values["cost"]), values["word"], values["reason"],
-            None if found is None else Check.from_json(found), tuple(values["notes"]),
+            None if found is None else Check.from_json(found), tuple(values["notes"]), values.get("model", ""),
         )  # fmt: skip
 
 
@@ -270,7 +272,7 @@ class _Climber:
             found, state = self._check(name, made.state) if checked else (None, made.state)
         except DivergedError as error:
             return _Tried(Rung(name, self._forecast(name), spent, "diverged", str(error)), None)
-        rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes)
+        rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes, digest(state))
         if found is not None:
             rung = replace(rung, word=found.word, reason=found.reason, check=found)
             if found.word == "harmful" and not found.sees:

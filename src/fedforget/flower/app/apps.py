@@ -19,7 +19,6 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.files import write_json
-from fedforget.data.partition import partition
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.flower.app.settings import AppSettings
@@ -54,9 +53,11 @@ def _client(config: RunConfig, classes: int, number: int, device: str, own: str 
     dataset = _with_classes(config.load_dataset() if own is None else load_dataset(own), classes)
     samples, held_out = dataset.train, dataset.test
     if own is None:
-        held_out = config.held_out(dataset)
-        parts = partition(config.partition, samples.labels, config.clients, config.schedule.seed)
-        samples = samples.select(parts[number])
+        parts, outside = config.parts(dataset)
+        samples, held_out = samples.select(parts[number]), outside[number]
+    elif config.hold_out:
+        kept, aside = config.set_aside(torch.arange(len(samples)), number)
+        samples, held_out = samples.select(kept), samples.select(aside)
     if config.backdoor is not None:
         samples = config.backdoor.poison(number, samples)
         held_out = config.backdoor.poison_held_out(number, held_out)

@@ -23,8 +23,8 @@ _APP = tomllib.loads((Path(__file__).parent / "bundle" / "pyproject.toml").read_
 DEFAULTS: dict[str, Any] = _APP["config"]
 """The defaults stand where Flower wants them, and nowhere else."""
 OF_THE_RUN = (
-    "dataset", "clients", "partition", "model", "train-limit", "history-interval", "rounds", "epochs", "lr", "momentum",
-    "participation", "batch-size", "seed", "threads", "backdoor",
+    "dataset", "clients", "partition", "model", "train-limit", "hold-out", "history-interval", "rounds", "epochs", "lr",
+    "momentum", "participation", "batch-size", "seed", "threads", "backdoor",
 )  # fmt: skip
 """The entries that together say what `run` says alone."""
 
@@ -96,6 +96,7 @@ def _run_of_entries(values: Mapping[str, Any]) -> RunConfig:
     return RunConfig(
         values["dataset"], values["clients"], values["partition"], values["model"], schedule,
         train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
+        hold_out=float(values["hold-out"]),
     )  # fmt: skip
 
 
