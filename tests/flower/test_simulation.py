@@ -12,7 +12,13 @@ pytestmark = pytest.mark.real
 
 
 @pytest.mark.parametrize(
-    "how", [{"effort": "rebuild"}, pytest.param({"method": "all"}, marks=pytest.mark.slow)], ids=["rebuild", "all"]
+    "how",
+    [
+        {"method": "overwrite"},
+        pytest.param({"effort": "retrain"}, marks=pytest.mark.slow),
+        pytest.param({"method": "all"}, marks=pytest.mark.slow),
+    ],
+    ids=["overwrite", "effort", "all"],
 )
 def test_the_simulation_gives_the_same_bits_with_every_method(tmp_path: Path, how: dict[str, str]):
     config = {**CONFIG, **how, "out": str(tmp_path / "out"), "state-dir": str(tmp_path / "nodes")}
