@@ -66,7 +66,7 @@ class Tapped(LocalFederation):
         ]  # fmt: skip
 
 
-def noisy_digits(strength: float = 115.0) -> Dataset:
+def noisy_digits(strength: float = 117.0) -> Dataset:
     """Digits so noisy that a network knows those it saw by heart, and of others three in four."""
     data, generator = load_dataset("digits"), torch.Generator().manual_seed(0)
 

@@ -45,7 +45,7 @@ from fedforget.federation.tasks import Reply
 
 LEVEL = 0.1
 """The chance that memory beyond the margin passes, over all looks together."""
-BASE = {"gap": 0.06, "membership": 0.03, "excess": 0.02, "return": 0.04}
+BASE = {"gap": 0.06, "membership": 0.03, "excess": 0.04, "return": 0.04}
 """What fresh Retrains differ by beside sampling error."""
 ERRORS = 3.0
 BETTER = 3.0

@@ -24,6 +24,7 @@ from torch import Tensor
 from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
+from fedforget.audit.label_loss import label_loss_gap
 from fedforget.audit.measures import measure_clients
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
@@ -122,8 +123,11 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         names = {"calibrated": "calibrated margin"}
         areas = {f"membership by {names.get(name, name)}": area for name, area in attacked.areas.items()}
         _take(readings, areas)
+        gap = attacked.loss_gap
+        if poisoned and attacked.loss is not None:
+            gap = attempt(_loss(poisoned), lambda: _label_gap(case, state))
         _take(readings, {
-            _loss(poisoned): attacked.loss if poisoned else attacked.loss_gap,
+            _loss(poisoned): gap,
             "loss spared, beside unseen data": attacked.calibrated_gap,
             "unseen data of the same classes": attacked.same_classes,
             REST: attacked.all_classes,
@@ -178,6 +182,12 @@ def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     )  # fmt: skip
 
 
+def _label_gap(case: Case, state: State) -> Reading | None:
+    return label_loss_gap(
+        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
+    )
+
+
 def _left_out(case: Case) -> list[str]:
     """A note for each group of measures that the case does not want."""
     return [f"{name} was left out, as the audit was asked to." for name in ATTACKS if name not in case.attacks]
@@ -189,8 +199,9 @@ def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None]) -> 
 
 def _loss(poisoned: bool) -> str:
     """What a model that is less sure of everything, or trained for a shorter time, loses on honest samples is no sign
-    that it saw them: there the loss stands beside that on unseen data of their kind. A backdoor spreads to that."""
-    return "loss on the target" if poisoned else "loss below unseen data"
+    that it saw them: so the loss stands beside that on unseen data of their kind. A backdoor spreads to that, and is
+    held against unseen data without the trigger (`audit.label_loss`)."""
+    return "loss below clean unseen data" if poisoned else "loss below unseen data"
 
 
 def judge(
@@ -228,7 +239,7 @@ def judge(
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
     evidence += [
-        compared(_loss(poisoned), "low" if poisoned else "high", over=not poisoned),
+        compared(_loss(poisoned), over=not poisoned),
         compared("membership by loss", over=not poisoned),
         compared("membership by entropy", over=False),
         compared("membership by rmia", over=not poisoned),

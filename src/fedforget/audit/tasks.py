@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedforget.audit.check import CheckBeside
 from fedforget.audit.feature_sensitivity import MeasureSensitivity
+from fedforget.audit.label_loss import LabelLoss, TargetPairs
 from fedforget.audit.membership import AttackMembership
 from fedforget.federation.tasks import Task
 
-TASKS: tuple[type[Task], ...] = (AttackMembership, MeasureSensitivity, CheckBeside)
+TASKS: tuple[type[Task], ...] = (AttackMembership, TargetPairs, LabelLoss, MeasureSensitivity, CheckBeside)

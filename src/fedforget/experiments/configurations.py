@@ -212,7 +212,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     "digits": {
         "default": _DIGITS,
         "apart": replace(
-            _DIGITS, name="apart", samples=(1077, 360), quick_samples=(1077, 360), held_out=360, reasons=_APART
+            _DIGITS, name="apart", samples=(1137, 360), quick_samples=(1137, 360), held_out=300, reasons=_APART
         ),
         "memorised": replace(
             _DIGITS, name="memorised", rounds=30, samples=(800, 360), quick_samples=(800, 360), reasons=_MEMORISED

@@ -37,7 +37,7 @@ ELSEWHERE = 1000
 KIND = 2
 """Of unseen samples of R's kind, at most so many times as R has, though no fewer than `MIN_KIND`."""
 MIN_KIND = 200
-LEARNING = 0.3
+LEARNING = 0.2
 """The exponent of a learning curve."""
 MOST_CLIENTS = 10
 """Of more clients that did not ask, so many are drawn to say how well they are served."""
@@ -170,7 +170,7 @@ class Left:
         errors grows with n^-`LEARNING`, as those of image classifiers do (Hestness et al. 2017, arXiv 1712.00409).
 
         >>> round(Left(target=200, kept=1800).loss(Share(400, 1000)), 3)
-        0.019
+        0.013
         """
         if not accuracy.count or not self.kept:
             return 0.0
