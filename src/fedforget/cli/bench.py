@@ -32,7 +32,7 @@ def bench(
 ) -> None:
     """Measure speed as ratios: a request against other methods and one epoch over the target, and how a
     request grows with clients, parameters, rows and target."""
-    run = Run(device, quick, repeats, threads)
+    run = Run(device=device, quick=quick, repeats=repeats, threads=threads)
     with _progress(as_json) as progress:
         results = run_parts(part or [], run, out, progress)
     if as_json:
