@@ -29,7 +29,7 @@ def bench(
 ) -> None:
     """Measure speed as ratios: a request against other methods and one epoch over the target, and how a
     request grows with clients, parameters, rows and target."""
-    run = Run(device, quick, repeats, threads)
+    run = Run(device=device, quick=quick, repeats=repeats, threads=threads)
     with one_bar(as_json) as show:
         results = run_parts(
             part or [], run, out, lambda done, total, what: show(completed=done, total=total, description=escape(what))

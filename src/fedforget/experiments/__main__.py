@@ -114,7 +114,7 @@ def duration(seconds: float) -> str:
 
 
 def _bench(given: argparse.Namespace) -> None:
-    run = Run(given.device, given.quick, given.repeats, given.threads)
+    run = Run(device=given.device, quick=given.quick, repeats=given.repeats, threads=given.threads)
     results = run_parts(given.part, run, given.out, lambda done, total, what: _say(Step(what, done, total, None)))
     print(json.dumps(results) if given.json else "\n\n".join(table.to_text() for table in summary(results)))
 

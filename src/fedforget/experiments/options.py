@@ -43,11 +43,14 @@ class Options:
         for label in self.classes or ():
             if not 0 <= label < known:
                 raise InputError(f"Class {label} does not exist; {self.dataset} has classes 0 to {known - 1}.")
-        for name, lowest in (("trials", 1), ("threads", 1), ("seed", 0)):
-            value = getattr(self, name)
+        for name, lowest in (("trials", 1), ("repeats", 1), ("threads", 1), ("seed", 0)):
+            value = getattr(self, name, None)
             if value is not None and value < lowest:
                 raise InputError(f"--{name} is {value}, but it must be {lowest} or larger.")
-        check_device(self.device)
+        try:
+            torch.zeros(1, device=self.device)
+        except (RuntimeError, AssertionError):
+            raise InputError(f"Device '{self.device}' cannot be used on this machine; use cpu.") from None
         if self.out.exists() and not self.out.is_dir():
             raise InputError(f"{self.out} is not a folder; choose another --out.")
 
@@ -77,14 +80,6 @@ class Options:
         """The words that tell this choice of data and settings from others, for names of files and cells."""
         version = () if self.configuration == "default" else (self.configuration,)
         return (self.dataset, *version, *(("quick",) if self.quick else ()))
-
-
-def check_device(device: str) -> None:
-    """Refuse a device that this machine does not have."""
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"Device '{device}' cannot be used on this machine; use cpu.") from None
 
 
 def parse_classes(text: str) -> tuple[int, ...] | None:

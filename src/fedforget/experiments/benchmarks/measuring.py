@@ -11,26 +11,16 @@ from typing import Any
 
 import torch
 
-from fedforget.errors import InputError
 from fedforget.experiments.cells import provenance
-from fedforget.experiments.options import check_device
+from fedforget.experiments.options import Options
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Options):
     """How a benchmark runs. `quick`: tiny sizes, to see that it works; its figures mean nothing."""
 
-    device: str = "cpu"
-    quick: bool = False
     repeats: int = 3
-    threads: int = os.cpu_count() or 1
     say: Callable[[str], None] = lambda what: None
-
-    def __post_init__(self) -> None:
-        for name in ("repeats", "threads"):
-            if getattr(self, name) < 1:
-                raise InputError(f"--{name} is {getattr(self, name)}, but it must be 1 or larger.")
-        check_device(self.device)
 
     @property
     def cuda(self) -> bool:

@@ -18,7 +18,6 @@ from fedforget.errors import InputError
 from fedforget.experiments.benchmarks.alone import NoiseWorld, measured_alone
 from fedforget.experiments.benchmarks.measuring import Run, Work, in_turns, ratio
 from fedforget.experiments.configurations import ASKING_CLIENT
-from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Bench, ScenarioSpec
 from fedforget.federation.rounds import train
 from fedforget.federation.tasks import Train
@@ -38,8 +37,7 @@ def request(run: Run) -> dict[str, Any]:
     """A whole request, by `overwrite`, against other methods and against one epoch over the target: MNIST on a CPU,
     CIFAR-10 on a GPU, one class of a client."""
     dataset = "digits" if run.quick else "cifar10" if run.cuda else "mnist"
-    options = Options(dataset, device=run.device, threads=run.threads, quick=run.quick)
-    scenario = Bench(options).scenario(ScenarioSpec((3,), 0, poisoned=False))
+    scenario = Bench(replace(run, dataset=dataset)).scenario(ScenarioSpec((3,), 0, poisoned=False))
     federation, schedule = scenario.federation, scenario.schedule
     run.say("training the model that forgets")
     state = train(federation, scenario.initial, schedule)
