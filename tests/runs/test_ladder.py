@@ -458,6 +458,18 @@ def test_a_client_that_leaves_trains_no_more_and_says_nothing_of_the_others(worl
     assert set(world.asked(CheckBeside)) == {0}, "it is checked before it goes"
 
 
+def test_of_a_client_that_leaves_and_set_nothing_aside_only_retrain_counts(noisy: tuple[Dataset, State]):
+    data, before = noisy
+    nothing = data.test.select(torch.arange(0))
+    world = federation(data, held_out=[nothing, data.test, data.test, data.test])
+    made = climb(world, before, LEAVER, SCHEDULE)
+    assert story(made) == [("retrain", "exact")]
+    bounded = climb(world, before, LEAVER, SCHEDULE, LadderSettings(lowest="rebuild", at_most="rebuild", limit=1.0))
+    assert bounded.rungs[0].check is not None
+    assert (bounded.rungs[0].check.word, bounded.word) == ("forgotten", "not enough evidence")
+    assert any("--effort retrain" in note for note in bounded.notes)
+
+
 def test_who_left_before_is_asked_nothing_and_what_was_served_stays_away(world: Tapped, before: State):
     served = (ErasureRequest.of_client(3), ErasureRequest.of_class(1, 2))
     world.log.clear()

@@ -31,6 +31,7 @@ from fedforget.runs.demo import demo_run, where_it_ended
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, forget_run
 from fedforget.runs.ladder import forget
+from fedforget.runs.record import Result
 from fedforget.runs.store import load_model
 from fedforget.runs.train import train_run
 
@@ -379,6 +380,34 @@ def test_an_interruption_while_a_queued_request_is_served(tmp_path: Path, monkey
     assert run.served == (CLASS,)
     assert run.queued() == []
     assert digest(run.load_model()) == expected
+
+
+def test_a_climb_that_is_killed_between_two_rounds_goes_on_at_its_rung(
+    tmp_path: Path, asked: list[tuple[Task, int]], monkeypatch: pytest.MonkeyPatch
+):
+    def purposes() -> set[str]:
+        return {task.purpose for task, _ in asked if isinstance(task, Train)}
+
+    folder = interrupted(tmp_path / "run", 5)
+    ask = LocalFederation.ask
+
+    def killed(self: LocalFederation, task: Task, state: Mapping[str, Tensor], to: Any = None) -> Iterator[Reply]:
+        if isinstance(task, Train) and task.purpose == "between":
+            raise Stop
+        return ask(self, task, state, to)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFederation, "ask", killed)
+        with pytest.raises(Stop):
+            forget_run(folder, [CLASS], lowest="rebuild", at_most="rebuild")
+    assert "scout" in purposes()
+    asked.clear()
+    run = train_run(folder)
+    assert run.served == (CLASS,)
+    assert "scout" not in purposes()
+    branch = branch_folder(run, [CLASS], "ladder", "default")
+    assert Result.read(branch).retrain["seconds"] > 0
+    assert not (branch / "rungs").exists()
 
 
 def test_a_queued_request_that_fails_does_not_block_training(tmp_path: Path, reference: str):

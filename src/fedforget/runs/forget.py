@@ -34,10 +34,12 @@ def serve_queue(run: Run, federation: Federation, state: State) -> State:
         requests, method, preset, overrides = _queued(path)
         fresh = tuple(request for request in requests if request not in run.served)
         if fresh:
+            unfinished = _Unfinished(run, fresh, method, preset, overrides, (run.served, run.rounds_done))
             try:
                 result = forget(
                     federation, state, fresh, run.config.schedule, method, preset,
-                    served=run.served, history=run.history, **overrides,
+                    served=run.served, history=run.history, checkpoints=unfinished.rounds, kept=unfinished.rungs,
+                    **overrides,
                 )  # fmt: skip
             except FedForgetError as error:
                 # The request fails, not the run: it leaves the queue, and training can go on without it.
@@ -46,8 +48,9 @@ def serve_queue(run: Run, federation: Federation, state: State) -> State:
                 path.unlink()
                 raise
             state = result.state
-            _record(run, result, run.trunk)
+            _record(run, result, run.trunk, unfinished.retrain_seconds)
             run.save_round(run.rounds_done, state, (*run.served, *fresh))
+            unfinished.clear()
         path.unlink()
     return state
 
@@ -153,22 +156,47 @@ def branch_off(
     whole = method == LADDER or METHODS[method].resumable
     total = schedule.rounds * len(federation.clients) if whole else len(federation.clients) + 1
     watched = Watched(federation, method if preset == "default" else f"{method} ({preset})", total, progress)
-    settings = (method_settings(method, preset, **overrides)[1], trunk.served)
-    store, rungs = FolderCheckpoints(folder, settings), FolderRungs(folder, settings)
+    unfinished = _Unfinished(run, requests, method, preset, overrides, (trunk.served,))
     try:
         result = forget(
             watched, run.load_trunk(trunk), requests, schedule, method, preset,
-            served=trunk.served, checkpoints=store, history=run.history, kept=TellingRungs(rungs, say), say=say,
-            **overrides,
+            served=trunk.served, checkpoints=unfinished.rounds, history=run.history,
+            kept=TellingRungs(unfinished.rungs, say), say=say, **overrides,
         )  # fmt: skip
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
         raise
-    scout = rungs.load(SCOUT_RUNG)
-    _record(run, result, trunk, None if scout is None else float(scout[0]["seconds"]))
-    store.clear()
-    rungs.clear()
+    _record(run, result, trunk, unfinished.retrain_seconds)
+    unfinished.clear()
     return folder
+
+
+class _Unfinished:
+    """What a request's folder keeps of its method or climb, so that a killed one goes on: at its rung, or its round."""
+
+    def __init__(
+        self,
+        run: Run,
+        requests: Sequence[ErasureRequest],
+        method: str,
+        preset: str,
+        overrides: Mapping[str, Any],
+        begun: tuple[Any, ...],
+    ) -> None:
+        """`begun` says where it began; what began elsewhere does not count."""
+        folder = branch_folder(run, requests, method, preset)
+        belongs = (method_settings(method, preset, **overrides)[1], *begun)
+        self.rounds, self.rungs = FolderCheckpoints(folder, belongs), FolderRungs(folder, belongs)
+
+    @property
+    def retrain_seconds(self) -> float | None:
+        """What Retrain was forecast to take, where that was measured."""
+        scout = self.rungs.load(SCOUT_RUNG)
+        return None if scout is None else float(scout[0]["seconds"])
+
+    def clear(self) -> None:
+        self.rounds.clear()
+        self.rungs.clear()
 
 
 def _record(run: Run, made: Forgetting, before: Trunk, retrain_seconds: float | None = None) -> None:

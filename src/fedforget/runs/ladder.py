@@ -206,7 +206,8 @@ class _Climber:
             self._retrain = self._evaluations()
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
-                if "retrain" in rungs and self._reference.seconds < self._settings.exact_below:
+                quick = self._reference.seconds < self._settings.exact_below
+                if "retrain" in rungs and (quick or self._leaves_unseen):
                     return ["retrain"]
                 if self._sees & SAMPLES_REMEMBERED and len(rungs) > 1:
                     return [name for name in rungs if name != "overwrite"]
@@ -275,6 +276,8 @@ class _Climber:
         rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes, digest(state))
         if found is not None:
             rung = replace(rung, word=found.word, reason=found.reason, check=found)
+            if found.word == "forgotten" and self._leaves_unseen:
+                rung = replace(rung, word="not enough evidence", reason=HELD_NOTHING)
             if found.word == "harmful" and not found.sees:
                 rung = replace(rung, word="not enough evidence", reason=f"{found.reason} {STAYS}")
         if self._kept is not None:
@@ -332,6 +335,12 @@ class _Climber:
         """What tells the model before from one that never saw the target."""
         reference = self._reference
         return frozenset() if reference is None else frozenset(seen_in(reference.untouched, reference.scout, LOOKS))
+
+    @property
+    def _leaves_unseen(self) -> bool:
+        """Whether somebody leaves who set nothing aside: it cannot be asked again, so only Retrain counts."""
+        leaves = any(request.kind == "client" for request in self._requests)
+        return leaves and self._reference is not None and not self._reference.untouched.kind.count
 
     def _looks_unseen(self) -> bool:
         """Whether nothing is seen, and the target is known no better than unseen data of its kind: nothing is left to
@@ -394,6 +403,7 @@ OVERWRITES = 3000.0
 REBUILDS = 0.15
 """About what rebuilding takes of a training, where its last part is not repeated."""
 LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
+HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
 STAYS = "So the model stays as it was."
 NEVER_SAW = "It was trained afresh without the target."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
