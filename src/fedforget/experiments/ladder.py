@@ -10,6 +10,7 @@ the audit attacks with them, and the test part gives the figures alone."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +19,7 @@ from fedforget.experiments.audited import judged, oracles_of
 from fedforget.experiments.durability import curve
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
-from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.pages import command, provenance_of, write_block
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_setting
 from fedforget.experiments.tables import DASH, Entry, Table
@@ -225,13 +226,43 @@ def _single(rows: Sequence[Row]) -> Table:
     return Table("Every cell", columns, body, wide=True)
 
 
-def overview(cells: Mapping[str, Sequence[Row]], folder: Any) -> list[str]:
+def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
+    readme = folder.parents[1] / "README.md"
+    if readme.exists() and f"<!-- {BLOCK} -->" in readme.read_text():
+        write_block(readme, BLOCK, shortly(cells).to_markdown())
     parts = ["# The ladder against Retrain", INTRODUCTION]
     for name, rows in cells.items():
         parts += [f"## {name}", f"{command(EXPERIMENT, rows)} {provenance_of(rows)} Every cell: "
                   f"[ladder-{name}.md](ladder-{name}.md)."]  # fmt: skip
         parts += [table.to_markdown() for table in (ended(rows), _figures(rows), checked(rows))]
     return parts
+
+
+BLOCK = "ladder-table"
+"""Where the README shows the whole shortly."""
+
+
+def shortly(cells: Mapping[str, Sequence[Row]]) -> Table:
+    """A line for each kind of target of each bench."""
+    body: list[list[str | Entry]] = []
+    for name, rows in cells.items():
+        for target, own in by_setting(rows).items():
+            whole = [row for row in own if row["note"] is None]
+            told = [row for row in whole if caught(row)]
+            top = [row["rungs"][-1]["name"] for row in whole]
+            kind = str(target).removeprefix("clean-")
+            body.append([
+                name, f"{'honest' if kind != target else 'poisoned'} {kind}", str(len(own)),
+                f"{sum(map(good, told))} of {len(told)}",
+                " / ".join(str(top.count(rung)) for rung in ("overwrite", "rebuild", "retrain")),
+                Entry.of([behind(row, "0", "test_acc") for row in whole], digits=1),
+                Entry.of([100 * row["share"] for row in whole], digits=0),
+            ])  # fmt: skip
+    columns = (
+        "data", "withdrawn", "requests", "caught before: `forgotten` or exact after", "ended at overwrite / rebuild / "
+        "retrain", "Test Acc beside Retrain", "cost, % of Retrain's",
+    )  # fmt: skip
+    return Table("Where requests end", columns, body)
 
 
 EXPERIMENT = Experiment(
