@@ -135,7 +135,7 @@ def test_what_leaves_the_client_is_sums_and_counts():
     federation, before = small_world("cnn")
     client = federation.client(0)
     served = (ErasureRequest.of_class(0, 5),)
-    reply = MeasureActivity(seed=0, threads=1, served=served).run(before, client)
+    reply = MeasureActivity(seed=0, threads=1, requests=(), served=served).run(before, client)
     left = client.samples.true_labels[client.samples.true_labels != 5]
     assert reply.tensors["count"].tolist() == [int((left == u).sum()) for u in range(10)]
     shapes = {name: tuple(tensor.shape) for name, tensor in reply.tensors.items()}
