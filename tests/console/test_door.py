@@ -72,7 +72,7 @@ def serving(door: Door, folder: Path | None = None, loop: str = "auto") -> Itera
         ssl_keyfile=files[1],
         timeout_keep_alive=30,
     )
-    server = Server(config, app, door)
+    server = Server(config, door)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
