@@ -139,7 +139,7 @@ def _some(cls: type[Task]) -> Task:
             hint = hints[item.name]
             plain = {int: 1, float: 1.0, str: "word"}.get(hint)
             if plain is None and get_origin(hint) is tuple:
-                plain = (CLASS,)
+                plain = (1, 2) if get_args(hint)[0] is int else (CLASS,)
             if plain is None and get_origin(hint) is Literal:
                 plain = get_args(hint)[0]
             if plain is None and issubclass(hint, Task):

@@ -65,7 +65,9 @@ def test_the_audit_of_an_old_run_still_reads(tmp_path: Path):
     assert row.now.retained_acc == written["rows"][2]["retained_acc"]
     assert row.evidence is not None
     assert OLD / row.evidence["file"] == GUARDED / "evidence-quick-return.json"
-    assert audit.to_json() == written | {"level": None}
+    left = {"closeness", "class_gaps"}
+    rows = [{name: value for name, value in row.items() if name not in left} for row in written["rows"]]
+    assert audit.to_json() == written | {"level": None, "rows": rows}, "all but what an audit no longer finds"
     audit.write(tmp_path)
     assert Audit.from_json(json.loads((tmp_path / "audit.json").read_text())) == audit
 
