@@ -19,7 +19,8 @@ from fedforget.methods import METHODS, Forgetting
 from fedforget.models import MODELS, build_model
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs.ladder import Climb, forget
+from fedforget.runs.climb import Climb
+from fedforget.runs.ladder import forget
 
 __version__ = "0.1.0"
 

@@ -25,7 +25,8 @@ from fedforget.flower.messages import read_task
 from fedforget.methods import LadderSettings
 from fedforget.params import digest, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs.ladder import Climb, climb
+from fedforget.runs.climb import Climb
+from fedforget.runs.ladder import climb
 from fedforget.runs.store import FolderRungs
 
 pytestmark = pytest.mark.real

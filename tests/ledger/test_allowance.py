@@ -12,7 +12,7 @@ from ledger_worlds import World, rung
 from fedforget.ledger.allowance import below_the_top
 from fedforget.ledger.work import Claim
 from fedforget.requests import ErasureRequest
-from fedforget.runs.ladder import Rung
+from fedforget.runs.climb import Rung
 
 FAILED, HARMFUL, EXACT = rung("overwrite", "not forgotten"), rung("rebuild", "harmful", 7.0), rung("retrain", "exact")
 UP = (FAILED, HARMFUL, EXACT)

@@ -32,8 +32,8 @@ from fedforget.ledger.work import Claim
 from fedforget.methods import method_settings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
+from fedforget.runs.climb import Rung
 from fedforget.runs.folder import Trunk
-from fedforget.runs.ladder import Rung
 from fedforget.runs.record import Result
 from fedforget.runs.store import load_model
 

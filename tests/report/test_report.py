@@ -24,7 +24,7 @@ from fedforget.report.comparison import Comparison
 from fedforget.report.numbers import human_bytes, ratio
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest
-from fedforget.runs.ladder import Rung
+from fedforget.runs.climb import Rung
 from fedforget.runs.record import Audit
 from fedforget.runs.told import ending
 

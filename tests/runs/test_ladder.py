@@ -29,7 +29,8 @@ from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.models import build_model
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs.ladder import Climb, KeptRungs, Rung, climb, forget
+from fedforget.runs.climb import Climb, KeptRungs, Rung
+from fedforget.runs.ladder import climb, forget
 from fedforget.runs.store import FolderCheckpoints, FolderRungs
 
 SCHEDULE = Schedule(rounds=20, lr=0.1, batch_size=16, threads=1)

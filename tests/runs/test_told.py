@@ -9,7 +9,7 @@ import pytest
 from fedforget.audit.check import CheckWord
 from fedforget.federation.cost import Cost
 from fedforget.params import State
-from fedforget.runs.ladder import NOT_KEPT, SCOUT_RUNG, STAYS, Rung
+from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Rung
 from fedforget.runs.told import MEANS, TellingRungs, ended_at, ending, rung_sentence
 
 

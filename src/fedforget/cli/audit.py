@@ -15,8 +15,8 @@ from fedforget.audit.verdict import verdict_line
 from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, progress_bars
 from fedforget.runs.audit import audit_run
+from fedforget.runs.climb import Rung
 from fedforget.runs.folder import Run
-from fedforget.runs.ladder import Rung
 from fedforget.runs.record import BEFORE, REPORT, Audit
 from fedforget.runs.told import notes_beside
 

@@ -25,7 +25,8 @@ from fedforget.experiments.summaries import by_setting
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.methods import LADDER
 from fedforget.params import State
-from fedforget.runs.ladder import SCOUT_RUNG, Climb, climb
+from fedforget.runs.climb import SCOUT_RUNG, Climb
+from fedforget.runs.ladder import climb
 
 SEEDS = 5
 ROUNDS = (0, 5)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedforget.federation.cost import Cost
-from fedforget.runs.ladder import Rung
+from fedforget.runs.climb import Rung
 from fedforget.runs.told import end_sentence, ending
 
 Row = dict[str, Any]

@@ -12,10 +12,10 @@ from fedforget.federation.rounds import Schedule
 from fedforget.methods import LADDER
 from fedforget.requests import ErasureRequest
 from fedforget.runs.audit import audit_run
+from fedforget.runs.climb import Rung
 from fedforget.runs.config import RunConfig, default_trigger
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_folder, forget_run
-from fedforget.runs.ladder import Rung
 from fedforget.runs.record import Audit, Figures, Result
 from fedforget.runs.told import end_sentence, tried_sentence, untold
 from fedforget.runs.train import train_run

@@ -21,8 +21,9 @@ from fedforget.methods import (
 )
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
+from fedforget.runs.climb import SCOUT_RUNG, Climb
 from fedforget.runs.folder import Run, Trunk
-from fedforget.runs.ladder import SCOUT_RUNG, Climb, forget
+from fedforget.runs.ladder import forget
 from fedforget.runs.record import MODEL, RESULT, Result
 from fedforget.runs.store import FolderCheckpoints, FolderRungs, make_folder, save_model
 from fedforget.runs.told import TellingRungs

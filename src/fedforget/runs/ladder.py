@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -28,6 +28,7 @@ from fedforget.methods import forget as forget_with
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
+from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, Rung
 
 SCOUT = 0.06
 """How long the scout is trained, as a part of the training."""
@@ -36,67 +37,8 @@ FURTHER = 0.05
 LEAST_STEPS = 34
 """But for so many steps of a client at least, and for at most `MOST_OF_SCOUT` of the training."""
 MOST_OF_SCOUT = 0.15
-SCOUT_RUNG = "scout"
-"""The name under which it is kept."""
 MIN_SAMPLES = 64
 NEARLY_NOTHING = 0.01
-
-
-@dataclass(frozen=True)
-class Rung:
-    """One rung that was climbed: what it was forecast to cost, what it cost, and what the check said."""
-
-    name: str
-    forecast: float
-    """As a part of Retrain's gradient evaluations."""
-    cost: Cost
-    word: str
-    reason: str
-    check: Check | None = None
-    notes: tuple[str, ...] = ()
-    model: str = ""
-    """The digest of the weights that it made; empty where it made none."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in ("name", "forecast", "word", "reason", "model")},
-            "cost": self.cost.to_json(),
-            "check": None if self.check is None else self.check.to_json(),
-            "notes": list(self.notes),
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Rung:
-        found = values["check"]
-        return cls(
-            values["name"], values["forecast"], Cost.from_json(values["cost"]), values["word"], values["reason"],
-            None if found is None else Check.from_json(found), tuple(values["notes"]), values.get("model", ""),
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Climb(Forgetting):
-    """What came of a request on the ladder. `cost` is the whole bill: the rungs', and the checks' as well."""
-
-    rungs: tuple[Rung, ...] = ()
-    checking: Cost = field(default_factory=Cost)
-    """What the scout and the looks cost."""
-    retrain: float = 0.0
-    """What Retrain was forecast to cost, in gradient evaluations."""
-
-    @property
-    def word(self) -> str:
-        """What is said of the model: that of the highest rung that was kept; of the last one, where none was."""
-        kept = [rung.word for rung in self.rungs if rung.word not in NOT_KEPT]
-        return kept[-1] if kept else self.rungs[-1].word
-
-
-class KeptRungs(Protocol):
-    """Keeps the models of a climb that is not finished, by name, with a note on each."""
-
-    def load(self, name: str) -> tuple[dict[str, Any], State] | None: ...
-
-    def save(self, name: str, state: State, note: Mapping[str, Any]) -> None: ...
 
 
 def forget(
@@ -395,7 +337,6 @@ SCOUT_NUMBER = 1_000_000
 SAMPLES_REMEMBERED = frozenset({"gap", "membership"})
 """Measures by which single samples are remembered. Overwriting does not reach such a memory: wherever it was tried, a
 further round brought it back (docs/decisions/ladder.md). So the climb begins above it."""
-NOT_KEPT = ("harmful", "diverged")
 LOOKS = len(RUNGS) - 1
 """How often the check may let a rung pass."""
 OVERWRITES = 3000.0
@@ -404,7 +345,6 @@ REBUILDS = 0.15
 """About what rebuilding takes of a training, where its last part is not repeated."""
 LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
-STAYS = "So the model stays as it was."
 NEVER_SAW = "It was trained afresh without the target."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
 NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."

@@ -17,8 +17,8 @@ from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
+from fedforget.runs.climb import Rung
 from fedforget.runs.folder import Trunk
-from fedforget.runs.ladder import Rung
 from fedforget.runs.store import load_model, read_sealed, write_sealed
 
 RESULT, MODEL, AUDIT, REPORT = "result.json", "model.safetensors", "audit.json", "report.html"

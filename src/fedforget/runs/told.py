@@ -7,7 +7,7 @@ from typing import Any
 
 from fedforget.federation.cost import Cost
 from fedforget.params import State
-from fedforget.runs.ladder import NOT_KEPT, SCOUT_RUNG, STAYS, KeptRungs, Rung
+from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, KeptRungs, Rung
 
 QUICK = 60.0
 """Where Retrain is forecast to take fewer seconds, whoever asks is told so."""
