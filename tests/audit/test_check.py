@@ -300,7 +300,9 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
     """The rule once more, from the equations alone."""
     z = NormalDist().inv_cdf(1 - 0.1 / 2)
 
-    def readings(sight: Sight, start: Sight | None = None) -> dict[str, tuple[float, float]]:
+    def readings(
+        sight: Sight, start: Sight | None = None, was_overwritten: bool = overwritten
+    ) -> dict[str, tuple[float, float]]:
         def known(one: Sight) -> float | None:
             weighed = [(n, share) for n, share in zip(one.labels, one.elsewhere, strict=True) if n]
             if not weighed or any(not share.count for _, share in weighed):
@@ -321,12 +323,13 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
                 / sum(one.labels)
                 for one in (sight, scout)
             )
-            expected, its_error = u, e_u
+            expected, its_error = (None if was_overwritten else u), e_u
             if u_s > 0 and not u > 3 * u_s:
                 expected = min(1.0, r_s * u / u_s)
                 parts = (scout.target.error * u / u_s, r_s * e_u / u_s, r_s * u * e_s / u_s**2)
                 its_error = math.sqrt(sum(part**2 for part in parts))
-            found["excess"] = (r - expected, math.sqrt(sight.target.error**2 + its_error**2))
+            if expected is not None:
+                found["excess"] = (r - expected, math.sqrt(sight.target.error**2 + its_error**2))
         if start is not None and sight.target.count:
             then = known(start)
             if u is not None and then is not None:
@@ -337,7 +340,7 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
     def over(name: str, value: float, error: float, sign: int) -> bool:
         return value + sign * z * error > BASE[name] + 3 * error
 
-    sees = [name for name, (v, e) in readings(untouched).items() if over(name, v, e, -1)]
+    sees = [name for name, (v, e) in readings(untouched, None, False).items() if over(name, v, e, -1)]
     looks = [readings(now), readings(later, now if overwritten else None)]
     if sees:
         for found in looks:

@@ -105,29 +105,32 @@ class Check:
         return cls(values["word"], values["reason"], tuple(values["sees"]), measured, values["accuracy"])
 
 
-def expected_share(model: Sight, scout: Sight | None) -> Reading | None:
+def expected_share(model: Sight, scout: Sight | None, overwritten: bool) -> Reading | None:
     """r_s u / u_s: how much of R a model as good as this one knows that never saw it; None where nobody can tell. Of a
-    scout that knows too little u itself: no model knows data that it never saw better than other such data."""
+    scout that knows too little u itself: no model knows data that it never saw better than other such data. But a
+    backdoor is known much less, so of a model that was only overwritten nobody can tell then."""
     if scout is None or not scout.target.count:
         return None
     known, of_scout = model.known, scout.known
     if known is None or of_scout is None:
         return None
     if known > BETTER * of_scout or not of_scout:
-        return Reading(known, model.known_error)
+        return None if overwritten else Reading(known, model.known_error)
     ratio = scout.target.value / of_scout
     errors = scout.target.error * known, scout.target.value * model.known_error, ratio * known * scout.known_error
     return Reading(min(1.0, ratio * known), math.hypot(*errors) / of_scout)
 
 
-def memory(model: Sight, scout: Sight | None, now: Sight | None = None) -> dict[str, Reading]:
+def memory(
+    model: Sight, scout: Sight | None, now: Sight | None = None, overwritten: bool = False
+) -> dict[str, Reading]:
     """The measures that can be taken; `now` is the same model before a further round."""
     found: dict[str, Reading] = {}
     if model.gap is not None:
         found["gap"] = Reading(model.gap, model.gap_error)
     if model.area is not None:
         found["membership"] = Reading(model.area[0] - 0.5, model.area[1])
-    expected = expected_share(model, scout)
+    expected = expected_share(model, scout, overwritten)
     if expected is not None and model.target.count:
         error = math.hypot(model.target.error, expected.error)
         found["excess"] = Reading(model.target.value - expected.value, error)
@@ -169,9 +172,9 @@ def check(
     """What the check says of `model`, and of `later`, the same one further round on. `limit`: how much accuracy may go.
     Of a model that was only `overwritten` a rise in the further round accuses it, and the later model is kept."""
     sees = seen_in(untouched, scout, looks)
-    measured = judged(memory(model, scout), looks)
+    measured = judged(memory(model, scout, None, overwritten), looks)
     if later is not None:
-        measured += judged(memory(later, scout, model if overwritten else None), looks, LATER)
+        measured += judged(memory(later, scout, model if overwritten else None, overwritten), looks, LATER)
     kept = later if later is not None and overwritten else model
     lost = loss_of_accuracy(untouched, kept)
     accuracy = None if lost is None else -lost.value

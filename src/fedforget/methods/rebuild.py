@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, Left, Share, Sight, difference_error, look
+from fedforget.federation.beside import CountBeside, Left, Share, Sight, look
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
 from fedforget.methods.checks import check_numbers
@@ -159,11 +159,11 @@ def second_break(first: float, before: float | None, halfway: float | None, sett
 
 
 def needs_more(accuracies: Sequence[Share], before: Share, within: float, rising: float) -> bool:
-    """Whether the accuracy is clearly not back yet, and still rises."""
+    """Whether the accuracy is not back yet, and still rises."""
     latest = accuracies[-1]
     if not before.count or latest.count != before.count:
         return False
-    if latest.value >= before.value - within - difference_error(before.count):
+    if latest.value >= before.value - within:
         return False
     return len(accuracies) == 1 or latest.value > accuracies[-2].value + rising
 
