@@ -21,7 +21,7 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.seam import TargetSize
 from fedforget.federation.tasks import Reply, Task, Train
-from fedforget.methods import METHODS, Forgetting, check_servable, method_settings
+from fedforget.methods import LADDER, METHODS, Forgetting, check_servable, method_settings
 from fedforget.methods import forget as forget_without_history
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.models import xavier_initialise
@@ -439,6 +439,8 @@ def test_unknown_methods_and_presets_are_refused(world: World):
         forget(federation, world.before, CLASS, SCHEDULE, "fedof")
     with pytest.raises(InputError, match=r"^Method 'retrain' has no preset 'paper'; choose one of default\.$"):
         forget(federation, world.before, CLASS, SCHEDULE, "retrain", "paper")
+    with pytest.raises(InputError, match=r"^The ladder is no single method; fedforget\.forget climbs it,"):
+        forget(federation, world.before, CLASS, SCHEDULE, LADDER)
     assert federation.asked == []
 
 

@@ -198,7 +198,8 @@ def check(
     if not sees:
         return told("not enough evidence", NOTHING_SEEN)
     names = ", ".join(sees)
-    return told("forgotten", f"No measure tells it from a model that never saw the target, and {names} would have.")
+    why = f"No measure tells it from a model that never saw the target; on the model before, {names} did."
+    return told("forgotten", why)
 
 
 LATER = " one round later"

@@ -48,7 +48,7 @@ class Page:
 
 
 class Requests:
-    """`ledger.requests.page`."""
+    """Reached as `ledger.requests`: submit, accept, refuse, queue, extend, page, ..."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

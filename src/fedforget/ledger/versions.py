@@ -35,7 +35,7 @@ class Finished:
 
 
 class Versions:
-    """`ledger.versions.of`."""
+    """Reached as `ledger.versions`: of, current, finish, decide, roll_back, ..."""
 
     def __init__(
         self, core: Core, models: ModelFiles, keys: Keys, federations: Federations, requests: Requests, work: Work

@@ -312,6 +312,8 @@ def forget(
     `schedule` is the one the federation trained with; `served` are earlier requests, whose data must stay away;
     `history` is what was kept of training, for the methods that need it. Everything is checked before any work, and
     `state` itself is never changed."""
+    if method == LADDER:
+        raise InputError("The ladder is no single method; fedforget.forget climbs it, methods.forget runs one method.")
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
     check_before(federation, state, asked, method, settings, served)

@@ -1,0 +1,1 @@
+"""FedAF, the paper's method and our first rung: begin at `method.py`."""

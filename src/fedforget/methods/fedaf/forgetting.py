@@ -11,6 +11,9 @@ The loss of a batch from the target R, with memories M (Eq. 13):
              capped    - min(CE(y), cap)             a sample that is forgotten enough stops pushing
              bounded   - log(1 - p_y/2)              (Pan et al. 2025) bounded and vanishing as p_y does; descent
              none      0
+
+`forgetting_loss` is L_M - L_R. The third term is no part of it: after each SGD step on it the preserver takes the
+penalty's step (`Forget._forget`). lambda is divided by n with the setting `normalise`, the default.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
     penalty(theta) = (lambda/2) ||J^ (theta - theta*)||^2                                            (Eq. 13)
 
-theta* is the anchor, J^ the sketch of the retained data. Two ways to take its step in training:
+theta* is the anchor, J^ the sketch of the retained data D' (with `sketch_data` = all, the paper's, of all of D_k). With
+`normalise`, the default, lambda stands for lambda/n here, n the sketched samples. Two ways to take its step in
+training:
 
     gradient   theta <- theta - lr lambda J^^T J^ (theta - theta*)     the paper; stable for lr < 2/(lambda sigma_max^2)
     proximal   d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d,  d = theta - theta*         closed form, always stable

@@ -120,8 +120,9 @@ class OverwriteSettings:
 
 @dataclass(frozen=True)
 class PaperSettings(OverwriteSettings):
-    """Every step of Algorithm 1 laid open: what the paper leaves to its reader, and what our own way has settled, which
-    are the defaults. The method runs on these, the paper's presets are these, and ablations vary them."""
+    """Every step of Algorithm 1 laid open; the defaults are ours, and the paper's values are in `PAPER` below. What the
+    paper leaves to its reader and what our own way has settled is all here: the method runs on these settings, and
+    ablations vary them."""
 
     memory: Literal["uniform", "random", "teacher", "debiased", "suppressed", "reminded"] = "reminded"
     teachers: int = 10
