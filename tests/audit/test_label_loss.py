@@ -92,9 +92,8 @@ def test_what_is_less_sure_of_everything_is_not_taken_for_memory(world: Tapped, 
     def mean_loss(state: State) -> float:
         target = world.client(0).samples
         own = target.select((target.true_labels == 1).nonzero().squeeze(1))
-        return float(
-            F.cross_entropy(small_worlds.loaded(world, state)(world.client(0).inputs(own.features)), own.labels)
-        )
+        logits = small_worlds.loaded(world, state)(world.client(0).inputs(own.features))
+        return float(F.cross_entropy(logits, own.labels).detach())
 
     assert mean_loss(mild) < mean_loss(retrained) - 1, "the loss alone would call it memory"
     gaps = {name: label_loss_gap(world, state, [CLASS]) for name, state in
