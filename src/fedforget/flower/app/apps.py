@@ -33,7 +33,7 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run, results_of
 from fedforget.runs.record import Result
-from fedforget.runs.told import ending, rung_sentence
+from fedforget.runs.told import ending, untold
 from fedforget.runs.train import train_run
 
 log = logging.getLogger("flwr")
@@ -148,8 +148,10 @@ def _serve_request(
         assert folder is not None, "nobody else trains this run"
         climbed = Result.read(folder)
         if climbed.rungs:
-            untold = [sentence for sentence in map(rung_sentence, climbed.rungs) if sentence not in told]
-            for sentence in (*untold, *ending(climbed.rungs, climbed.notes, climbed.cost, climbed.retrain_forecast)):
+            for sentence in (
+                *untold(climbed.rungs, told),
+                *ending(climbed.rungs, climbed.notes, climbed.cost, climbed.retrain_forecast),
+            ):
                 say(sentence)
         yield folder
 
