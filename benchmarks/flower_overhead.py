@@ -43,10 +43,9 @@ CASES = {
 
 def measure(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The figures of one case; everything is made in `folder`."""
-    out = folder / "machines" / "server" / "run"
     dataset = load_dataset(case["source"]).first(case["samples"], 500)
     config = {"dataset": save_npz(folder / "server.npz", dataset.train, dataset.test), "model": case["model"]}
-    config |= {"clients": SITES, "classes": 10, "threads": 1, "request-client": 0, "request-class": 3, "out": str(out)}
+    config |= {"clients": SITES, "classes": 10, "threads": 1, "request-client": 0, "request-class": 3}
     settings = AppSettings.read(config)
     assert settings.request is not None
     own = settings.run.load_dataset()
@@ -60,15 +59,18 @@ def measure(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     local = forget(recorded, trained, settings.request, schedule)
     seconds = time.perf_counter() - start
 
-    with deployment(folder / "machines", SITES, data=files) as machines:
-        out.mkdir(parents=True)
-        write_sealed(out / "trained.json", {"sha256": save_model(out / "trained.safetensors", trained)})
-        flower = machines.serve(config, app=HERE / "flower_app")
+    flower = {}
+    for way in ("fresh", "warm"):
+        with deployment(folder / way, SITES, data=files, warm=way == "warm") as machines:
+            out = folder / way / "server" / "run"
+            out.mkdir(parents=True)
+            write_sealed(out / "trained.json", {"sha256": save_model(out / "trained.safetensors", trained)})
+            flower[way] = machines.serve({**config, "out": str(out)}, app=HERE / "flower_app")
     return {
         "in_process": {"seconds": seconds, "bytes": local.cost.bytes, "asks": recorded.asks},
         "flower": flower,
         "node_start_seconds": node_start_seconds(config, files[0]),
-        "same_digest": flower["digest"] == digest(local.state),
+        "same_digest": all(told["digest"] == digest(local.state) for told in flower.values()),
     }
 
 
@@ -104,27 +106,23 @@ def node_start_seconds(config: dict[str, Any], file: str, repeats: int = 3) -> f
 
 def table(name: str, told: dict[str, Any]) -> list[str]:
     """One case in lines for people."""
-    local, flower = told["in_process"], told["flower"]
-    one = statistics.median(flower["empty_message_to_one_seconds"])
-    every = statistics.median(flower["empty_message_to_all_seconds"])
-    own = flower["seconds"] - local["seconds"]
-    polled = flower["idle_bytes_per_second"] * flower["seconds"]
-    lines = [
-        name,
-        f"  seconds   in one process {local['seconds']:.2f}, on Flower {flower['seconds']:.1f}: "
-        f"{100 * own / flower['seconds']:.0f} % are Flower's own",
-        f"  a message that does nothing takes {one:.2f} s to one node and {every:.2f} s to {SITES} at once; to start a "
-        f"node's process and read its data takes {told['node_start_seconds']:.2f} s of that, the rest is polling",
-        f"  bytes     {local['bytes'] / 1e6:.2f} MB of models and numbers, {flower['loopback_bytes'] / 1e6:.2f} MB on "
-        f"the wire; {polled / 1e6:.2f} MB are what an idle federation sends in that time",
-    ]
-    for ask in flower["asks"]:
-        same = [a["seconds"] for a in local["asks"] if a["task"] == ask["task"]]
-        lines.append(
-            f"    {ask['task']:<14} to {ask['clients']}: {ask['seconds']:6.2f} s"
-            f" (one process: {sum(same) / max(1, len(same)):.3f} s)"
-        )
-    return lines
+    local = told["in_process"]
+    lines = [f"{name}: {local['seconds']:.2f} s in one process, {len(local['asks'])} steps"]
+    for way, flower in told["flower"].items():
+        one = statistics.median(flower["empty_message_to_one_seconds"])
+        every = statistics.median(flower["empty_message_to_all_seconds"])
+        own = flower["seconds"] - local["seconds"]
+        polled = flower["idle_bytes_per_second"] * flower["seconds"]
+        messages = sum(ask["clients"] for ask in flower["asks"])
+        lines += [
+            f"  {way}: {flower['seconds']:.1f} s on Flower, {100 * own / flower['seconds']:.0f} % of them its own; "
+            f"{messages} messages in {len(flower['asks'])} steps",
+            f"    a message that does nothing takes {one:.2f} s to one node and {every:.2f} s to {SITES} at once; "
+            f"the request took {flower['seconds'] / every:.1f} such rounds",
+            f"    {local['bytes'] / 1e6:.2f} MB of models and numbers, {flower['loopback_bytes'] / 1e6:.2f} MB on the "
+            f"wire; {polled / 1e6:.2f} MB are what an idle federation sends in that time",
+        ]
+    return [*lines, f"  to start a node's process and read its data takes {told['node_start_seconds']:.2f} s"]
 
 
 def main() -> None:

@@ -100,8 +100,9 @@ def _finish(*words: str | Path, environment: Mapping[str, str] | None = None) ->
 class Deployment:
     """The machines of a federation, each a folder; `deployment` makes one and stops it."""
 
-    def __init__(self, folder: Path, sites: int, data: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, sites: int, data: Sequence[str] = (), warm: bool = False) -> None:
         self.folder, self.sites, self.data = folder.resolve(), sites, data
+        self._supernode = ("python", "-m", "fedforget.flower.warm", "flower-supernode")[0 if warm else 3 :]
         self.port, *self.site_ports = free_ports(1 + sites)
         self._links: list[subprocess.Popen[bytes]] = []
         self._nodes: list[subprocess.Popen[bytes]] = []
@@ -161,7 +162,7 @@ class Deployment:
         if self.data:
             config["data"] = self.data[number]
         node = self._start(
-            site, "flower-supernode", "--superlink", f"{HOST}:{self.port}", "--root-certificates",
+            site, *self._supernode, "--superlink", f"{HOST}:{self.port}", "--root-certificates",
             self.root_certificate, "--auth-supernode-private-key", key, "--host", HOST, "--port", port,
             "--node-config", config_words(config),
         )  # fmt: skip
@@ -259,12 +260,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def deployment(folder: Path, sites: int = 3, data: Sequence[str] = ()) -> Iterator[Deployment]:
+def deployment(folder: Path, sites: int = 3, data: Sequence[str] = (), warm: bool = False) -> Iterator[Deployment]:
     """A running federation with TLS and node keys, which is gone afterwards, whatever happens. `data` names a file for
-    each site; without, they share scikit-learn's digits."""
+    each site; without, they share scikit-learn's digits. `warm`: each SuperNode forks for its messages."""
     if folder.exists() and any(folder.iterdir()):
         raise DeploymentError(f"{folder} is not empty; choose a new folder.")
-    here = Deployment(folder, sites, data)
+    here = Deployment(folder, sites, data, warm)
     try:
         make_certificates(here.machine("authority"), here.machine("server"))
         here.start_superlink()

@@ -23,12 +23,16 @@ SHORT: dict[str, Any] = {"model": "mlp", "rounds": 1, "history-interval": 0, "me
 """Few messages: a process of its own answers each."""
 
 
-@pytest.mark.parametrize(("nodes", "more"), [(2, SHORT), pytest.param(4, {}, marks=pytest.mark.slow)])
-def test_a_superlink_with_its_supernodes_gives_the_same_bits(tmp_path: Path, nodes: int, more: dict[str, Any]):
+@pytest.mark.parametrize(
+    ("nodes", "more", "warm"), [(2, SHORT, False), (2, SHORT, True), pytest.param(4, {}, False, marks=pytest.mark.slow)]
+)
+def test_a_superlink_with_its_supernodes_gives_the_same_bits(
+    tmp_path: Path, nodes: int, more: dict[str, Any], warm: bool
+):
     config = {**CONFIG, **more, "clients": nodes, "out": str(tmp_path / "out")}
     expected = in_process(tmp_path / "local", config)
     with processes(tmp_path / "flower") as flower:
-        flower.start_supernodes(flower.start_superlink(), nodes, tmp_path / "nodes")
+        flower.start_supernodes(flower.start_superlink(), nodes, tmp_path / "nodes", warm)
         summary = flwr_run(flower, config)
         assert digests_of(summary) == expected, flower.logs()
         notes = [note for told in summary["forgotten"].values() for note in told["notes"]]

@@ -60,12 +60,13 @@ class Processes:
         self.connect("there", port)
         return port
 
-    def start_supernodes(self, port: int, count: int, states: Path) -> None:
+    def start_supernodes(self, port: int, count: int, states: Path, warm: bool = False) -> None:
         """So many SuperNodes of the SuperLink at `port`, each with a folder of its own under `states`."""
+        supernode = ("python", "-m", "fedforget.flower.warm", "flower-supernode") if warm else ("flower-supernode",)
         for number, node_port in enumerate(free_ports(count)):
             settings = f"partition-id={number} num-partitions={count} state-dir='{states / str(number)}'"
             self.start(
-                f"supernode-{number}", "flower-supernode", "--insecure", "--superlink", f"{HOST}:{port}",
+                f"supernode-{number}", *supernode, "--insecure", "--superlink", f"{HOST}:{port}",
                 "--host", HOST, "--port", str(node_port), "--node-config", settings,
             )  # fmt: skip
 
