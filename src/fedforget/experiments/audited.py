@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.examine import ORACLES, Case, Examination, examine, examine_oracles, judge
-from fedforget.audit.oracles import oracle_models
+from fedforget.audit.oracles import oracle_models, oracle_schedule
 from fedforget.errors import FedForgetError
 from fedforget.experiments.columns import Columns, Line, beside_paper, mean, notes_of, table
 from fedforget.experiments.drawing import word_grid
@@ -24,6 +24,8 @@ from fedforget.experiments.pairs import RETRAIN
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import by_method, by_setting, method_name, where
 from fedforget.experiments.tables import DASH, Table
+from fedforget.federation.rounds import train
+from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State
 
 DEFAULT_TARGETS = ("class", "samples", "client")
@@ -47,7 +49,7 @@ WORST = 3
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = scenario.figures_before() | {"target": spec.setting}
     try:
-        state, cost = (oracles_of(scenario)[-1], {}) if spec.method == RETRAIN else model_of(spec, scenario)
+        state, cost = (fresh_oracle(scenario), {}) if spec.method == RETRAIN else model_of(spec, scenario)
         measured = scenario.measure(state)
     except FedForgetError as error:
         return figures | {"note": str(error)}
@@ -55,19 +57,27 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
 
 
 def oracles_of(scenario: Scenario) -> list[State]:
-    """As many as the level takes, and a fresh one behind them."""
+    """As many as the level takes."""
     if "oracles" not in scenario.kept:
-        count = ORACLES["quick"] + 1
         scenario.kept["oracles"] = oracle_models(
-            scenario.federation, scenario.requests, scenario.schedule, count, data=scenario.bench.digest
+            scenario.federation, scenario.requests, scenario.schedule, ORACLES["quick"], data=scenario.bench.digest
         )
     return scenario.kept["oracles"]
+
+
+def fresh_oracle(scenario: Scenario) -> State:
+    """One more, which no verdict is held against."""
+    if "fresh oracle" not in scenario.kept:
+        schedule = oracle_schedule(scenario.schedule, ORACLES["quick"])
+        start = fresh_start(scenario.federation.model, schedule, RetrainSettings())
+        scenario.kept["fresh oracle"] = train(scenario.federation, start, schedule, exclude=scenario.requests)
+    return scenario.kept["fresh oracle"]
 
 
 def judged(scenario: Scenario, state: State) -> dict[str, Any]:
     """The verdict on a model; what is read from the oracles and from the model before is read once."""
     case = Case(scenario.federation, scenario.requests, scenario.schedule, "quick")
-    references = oracles_of(scenario)[:-1]
+    references = oracles_of(scenario)
     if "examined" not in scenario.kept:
         examined = examine_oracles(case, references, lambda *_: None)
         scenario.kept["examined"] = (examined, examine(case, scenario.before, references))

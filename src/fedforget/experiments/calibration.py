@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.experiments.audited import judged, oracles_of
+from fedforget.experiments.audited import fresh_oracle, judged
 from fedforget.experiments.columns import Columns, mean, table
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
@@ -79,7 +79,7 @@ def subject(spec: CellSpec, scenario: Scenario) -> State:
     if spec.method in METHODS:
         return scenario.forget(spec.method, spec.preset).state
     if spec.method == "retrained":
-        return oracles_of(scenario)[-1]
+        return fresh_oracle(scenario)
     if spec.method == "last layer":
         return tuned_last_layer(scenario, (weight, bias))
     if spec.method == "ascent":

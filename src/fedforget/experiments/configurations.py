@@ -200,6 +200,15 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             _CIFAR10, name="small-apart", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000), held_out=2000,
             quick_samples=(400, 200), overrides={}, reasons=_APART,
         ),
+        "apart": replace(_CIFAR10, name="apart", samples=(45_000, 10_000), held_out=5000, reasons=_APART),
+        "groupnorm-apart": replace(
+            _CIFAR10, name="groupnorm-apart", model="resnet10-gn", rounds=40, samples=(45_000, 10_000), held_out=5000,
+            reasons=_APART,
+        ),
+        "transformer-apart": replace(
+            _CIFAR10, name="transformer-apart", model="vit-20m", decay=0.1, samples=(45_000, 10_000), held_out=5000,
+            reasons=_APART,
+        ),
     },
     "celeba": {
         "default": _CELEBA,

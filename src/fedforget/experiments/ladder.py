@@ -16,6 +16,7 @@ from typing import Any
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import judged, oracles_of
+from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.durability import curve
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
@@ -52,7 +53,7 @@ def specs(options: Options) -> list[CellSpec]:
     if not configuration.held_out or options.dataset not in TARGETS:
         raise InputError(
             "Experiment 'ladder' needs a configuration in which the clients hold out training samples: "
-            "digits with apart, cifar10 with small-apart."
+            f"{_with_held_out()}."
         )
     count = min(MOST, (configuration.samples or (MOST * TENTH, 0))[0] // TENTH)
     every = options.dataset in ASKERS
@@ -70,6 +71,12 @@ def specs(options: Options) -> list[CellSpec]:
                     )
                     found.append(CellSpec(scenario, trial, label, LADDER, "default", target))
     return found
+
+
+def _with_held_out() -> str:
+    """Which data set can be run in which configuration."""
+    pairs = [(data, c.name) for data in TARGETS for c in CONFIGURATIONS[data].values() if c.held_out]
+    return ", ".join(f"{data} with {name}" for data, name in pairs)
 
 
 class KeptInMemory:
@@ -105,10 +112,9 @@ def _beside(scenario: Scenario, made: Climb, models: Mapping[str, State]) -> dic
         "rungs": [rung.to_json() | {"truth": of_rungs.get(rung.name)} for rung in made.rungs],
         "untouched": judged(scenario, scenario.before),
         "verdict": judged(scenario, made.state),
-        "fresh": judged(scenario, oracles[-1]),
         "share": made.cost.gradient_evaluations / made.retrain,
         "checking": made.checking.gradient_evaluations / made.retrain,
-        "later": later | {"retrain": [_later(scenario, oracle) for oracle in oracles[:-1]]},
+        "later": later | {"retrain": [_later(scenario, oracle) for oracle in oracles]},
     }
 
 
