@@ -296,7 +296,9 @@ def any_sight(chance: random.Random, of: int, of_kind: int, elsewhere: list[int]
     return Sight(share(of), share(of_kind), labels, tuple(share(count) for count in elsewhere), area)
 
 
-def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwritten: bool, limit: float) -> str:
+def slow_word(
+    untouched: Sight, now: Sight, later: Sight, scout: Sight, overwritten: bool, limit: float, exact: bool
+) -> str:
     """The rule once more, from the equations alone."""
     z = NormalDist().inv_cdf(1 - 0.1 / 2)
 
@@ -342,7 +344,7 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
 
     sees = [name for name, (v, e) in readings(untouched, None, False).items() if over(name, v, e, -1)]
     looks = [readings(now), readings(later, now if overwritten else None)]
-    if sees:
+    if sees and not exact:
         for found in looks:
             if any(name not in found for name in sees):
                 return "not forgotten"
@@ -353,12 +355,12 @@ def slow_word(untouched: Sight, now: Sight, later: Sight, scout: Sight, overwrit
     counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, kept)]
     if counted[0] and counted[0] == counted[1]:
         lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True)) / counted[0]
-        if lost - math.sqrt(0.2 / counted[0]) > limit:
+        if (lost > 0) if not sees and not exact else (lost - math.sqrt(0.2 / counted[0]) > limit):
             return "harmful"
     one, other = untouched.known, kept.known
     if overwritten and one is not None and other is not None and other < one / 2:
         return "harmful"
-    return "forgotten" if sees else "not enough evidence"
+    return "exact" if exact else "forgotten" if sees else "not enough evidence"
 
 
 def test_any_counts_give_the_word_of_the_rule_and_nothing_seen_is_never_forgotten():
@@ -374,12 +376,15 @@ def test_any_counts_give_the_word_of_the_rule_and_nothing_seen_is_never_forgotte
             sights[1:3] = [good, good]
         untouched, now, later, scout = sights
         overwritten, limit = chance.random() < 0.5, chance.choice([0.015, 1.0])
-        found = check(untouched, now, later, scout, looks=2, limit=limit, overwritten=overwritten)
-        assert found.word == slow_word(untouched, now, later, scout, overwritten, limit), sights
+        exact = not overwritten and chance.random() < 0.3
+        found = check(untouched, now, later, scout, looks=2, limit=limit, overwritten=overwritten, exact=exact)
+        assert found.word == slow_word(untouched, now, later, scout, overwritten, limit, exact), sights
         assert found.word != "forgotten" or found.sees
         unseen += not found.sees
         words[found.word] += 1
-    assert min(words[word] for word in ("forgotten", "not forgotten", "harmful", "not enough evidence")) > 50, words
+    assert (
+        min(words[word] for word in ("forgotten", "exact", "not forgotten", "harmful", "not enough evidence")) > 50
+    ), words
     assert unseen > 300
 
 

@@ -55,9 +55,12 @@ class Tapped(LocalFederation):
         return [reply.client for task, reply in self.log if isinstance(task, kind)]
 
 
-def make(clients: int = 4) -> tuple[Tapped, State]:
+def make(clients: int = 4, apart: bool = False) -> tuple[Tapped, State]:
+    """All hold out the test data; `apart`: each has its own part of it."""
     data = load_dataset("digits")
-    world = Tapped(data, partition("iid", data.train.labels, clients, 0), build_model("mlp", data.shape, 10, 0))
+    own = [data.test.select(part) for part in partition("iid", data.test.labels, clients, 0)] if apart else None
+    network = build_model("mlp", data.shape, 10, 0)
+    world = Tapped(data, partition("iid", data.train.labels, clients, 0), network, held_out=own)
     state = train(world, state_of(world.model), SCHEDULE)
     world.log.clear()
     return world, state
@@ -100,9 +103,10 @@ def test_the_halves_are_apart_and_everything_and_the_same_for_who_holds_the_same
 # Counts.
 
 
+@pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("half", ["steer", "judge"])
-def test_the_counts_are_those_of_a_loop_over_the_samples(half: str):
-    world, state = make()
+def test_the_counts_are_those_of_a_loop_over_the_samples_each_once(half: str, apart: bool):
+    world, state = make(apart=apart)
     sight = look(world, state, CountBeside(seed=0, threads=1, requests=(CLASS,), half=half), SCHEDULE)  # type: ignore[arg-type]
     own = world.client(0).samples
     target = own.select((own.true_labels == 3).nonzero().squeeze(1))
@@ -114,7 +118,7 @@ def test_the_counts_are_those_of_a_loop_over_the_samples(half: str):
     assert sight.kind == Share(sum(hits), len(hits))
     assert sight.labels == tuple(len(target) if label == 3 else 0 for label in range(10))
     by_label = {label: [0, 0] for label in range(10)}
-    for index in (1, 2, 3):
+    for index in (1, 2, 3) if apart else (1,):
         others = half_of(world.client(index), half, 0)  # type: ignore[arg-type]
         for label, hit in zip(others.labels.tolist(), right(world, state, others.features, others.labels), strict=True):
             by_label[label][0] += hit
@@ -185,9 +189,18 @@ def test_of_many_clients_ten_are_drawn_and_look_at_a_thousand_samples_together()
     assert 0 not in asked
     seen(world, state)
     assert world.asked(CountElsewhere) == asked, "the same ones at every look, or looks could not be compared"
-    assert sight.accuracy.count == ELSEWHERE
     per_client = {reply.client: reply.gradient_evaluations for task, reply in world.log if type(task) is CountElsewhere}
     assert set(per_client.values()) == {0.4 * ELSEWHERE / MOST_CLIENTS}
+    assert sight.accuracy.count == 2 * ELSEWHERE / MOST_CLIENTS, "all 180 that they hold in common, and no thousand"
+
+
+def test_clients_that_hold_the_same_samples_look_at_different_ones():
+    world, state = make(40)
+    told = [
+        next(iter(world.ask(CountElsewhere(seed=0, threads=1, most=60), state, [index]))).numbers for index in range(3)
+    ]
+    held = half_of(world.client(0), "steer", 0).labels.bincount(minlength=10).tolist()
+    assert [sum(numbers[f"count/{label}"] for numbers in told) for label in range(10)] == held, "three times 60 of 180"
 
 
 def test_two_that_ask_are_counted_together():

@@ -220,7 +220,7 @@ def test_rebuilding_teachers_and_distances_take_the_networks_own_draw(given: Cal
     world = images(given)
     own = spread(state_of(world.model))
     zero = {name: torch.zeros_like(tensor) for name, tensor in state_of(world.model).items()}
-    rebuild(Meter(world), zero, (REQUEST,), RebuildSettings(plain=1e-9), SCHEDULE)
+    rebuild(Meter(world), zero, (REQUEST,), RebuildSettings(first=1e-9), SCHEDULE)
     sent = next(state for task, state, _ in world.log if isinstance(task, Train))
     for name, value in spread(sent).items():
         assert value == pytest.approx(own[name], rel=4 / sent[name].numel() ** 0.5), name

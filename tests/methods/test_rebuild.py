@@ -16,20 +16,21 @@ from small_worlds import SCHEDULE, Tapped, federation, network, trained
 from torch import nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, CountElsewhere, Share
+from fedforget.federation.beside import CountBeside, CountElsewhere, Left, Share
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import FEWEST_ROUNDS, train_part
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
 from fedforget.methods.rebuild import (
-    MIN_SAMPLES,
     RebuildSettings,
     broken,
     kernel_to_turn,
+    last_part,
     needs_more,
     rebuild,
     second_break,
 )
+from fedforget.methods.scout import MIN_SAMPLES, train_scout
 from fedforget.models import build_model, fresh_copy
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
@@ -70,9 +71,8 @@ def slow_break(world: Tapped, state: Mapping[str, torch.Tensor], c: float, turne
     return made
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-def test_the_breaks_are_those_of_the_equations_and_leave_buffers(normalised: bool):
-    world, before, _ = trained(normalised)
+def test_the_breaks_are_those_of_the_equations_and_leave_buffers():
+    world, before, _ = trained(normalised=True)
     _, curves = rebuilt(world, before, times=1)
     between, after = (
         next(state for task, state in rounds_of(world) if (task.purpose, task.round) == (purpose, 0))
@@ -80,8 +80,8 @@ def test_the_breaks_are_those_of_the_equations_and_leave_buffers(normalised: boo
     )
     whole, first, second = curves["stays"]
     assert whole == 1.0
-    assert first == (0.75 if normalised else 0.35)
-    for name, tensor in slow_break(world, before, first, "0.weight" if normalised else None, 0).items():
+    assert first == 0.75
+    for name, tensor in slow_break(world, before, first, "0.weight", 0).items():
         assert torch.allclose(between[name].to(tensor), tensor, atol=1e-6), name
     halfway = train_part(
         world, between, SCHEDULE, SETTINGS.between, (REQUEST,), "between", min_samples=MIN_SAMPLES, last_rate=1.0
@@ -123,40 +123,49 @@ def test_a_turned_kernel_and_its_normalisation_say_the_negative():
 @pytest.mark.parametrize("first", [0.4, 0.75])
 def test_the_second_break_leaves_what_is_asked_for_of_a_memory_that_falls_as_a_power(first: float):
     """m(c) = m0 c^k: after both breaks left * m0 is left, wherever neither end of the range is met."""
-    met = 0
+    met, settings = 0, RebuildSettings(first=first)
     for k in (0.5, 1, 2, 3, 5, 8):
         for m0 in (0.05, 0.6):
-            c = second_break(first, m0, m0 * first**k, SETTINGS)
-            assert SETTINGS.hardest <= c <= first
-            if SETTINGS.hardest < c < first:
-                assert m0 * (first * c) ** k == pytest.approx(SETTINGS.left * m0)
+            c = second_break(m0, m0 * first**k, settings)
+            assert settings.hardest <= c <= first
+            if settings.hardest < c < first:
+                assert m0 * (first * c) ** k == pytest.approx(settings.left * m0)
                 met += 1
             elif c == first:
-                assert (first * first) ** k <= SETTINGS.left * (1 + 1e-9), "it is enough"
+                assert (first * first) ** k <= settings.left * (1 + 1e-9), "it is enough"
             else:
-                assert (first * SETTINGS.hardest) ** k >= SETTINGS.left * (1 - 1e-9), "it would not be enough"
+                assert (first * settings.hardest) ** k >= settings.left * (1 - 1e-9), "it would not be enough"
     assert met > 0
 
 
 def test_the_second_break_where_nothing_can_be_measured():
     for before, halfway in [(None, 0.1), (0.1, None), (0.0, 0.1), (-0.1, 0.1), (0.5, 0.01), (0.5, -0.2)]:
-        assert second_break(0.4, before, halfway, SETTINGS) == 0.4, "as the first"
+        assert second_break(before, halfway, SETTINGS) == SETTINGS.first, "as the first"
     for halfway in (0.5, 0.7):
-        assert second_break(0.4, 0.5, halfway, SETTINGS) == SETTINGS.hardest, "nothing went"
-    harder = [second_break(0.75, 0.6, m, SETTINGS) for m in (0.05, 0.1, 0.2, 0.4, 0.59)]
+        assert second_break(0.5, halfway, SETTINGS) == SETTINGS.hardest, "nothing went"
+    harder = [second_break(0.6, m, SETTINGS) for m in (0.05, 0.1, 0.2, 0.4, 0.59)]
     assert harder == sorted(harder, reverse=True), "the more is left, the harder"
 
 
 # Training.
 
 
-def test_the_trainings_are_parts_of_the_one_before_without_the_target():
-    world = federation((400, 300, 350, 250))
+@pytest.mark.parametrize(
+    ("normalised", "trainings"),
+    [
+        (True, [("between", 0.03, 1.0, 1.0), ("rebuilding 0", 0.10, 1.0, 0.01)]),
+        (False, [("scout", 0.06, 1.0, 0.01), ("rebuilding 0", 0.18, 2.0, 0.01)]),
+    ],
+)
+def test_the_trainings_are_parts_of_the_one_before_without_the_target(
+    normalised: bool, trainings: list[tuple[str, float, float, float]]
+):
+    world = federation((400, 300, 350, 250), normalised)
     before = state_of(world.model)
     schedule = replace(SCHEDULE, rounds=20)
     rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=1), schedule)
     retained = {k: len(world.client(k).positions([REQUEST])[1]) for k in world.clients}
-    for purpose, part, last in [("between", 0.03, 1.0), ("rebuilding 0", 0.10, 0.01)]:
+    for purpose, part, first, last in trainings:
         replies = [(task, r) for task, _, r in world.log if isinstance(task, Train) and task.purpose == purpose]
         tasks = list({task.round: task for task, _ in replies}.values())
         assert all(task.exclude == (REQUEST,) for task in tasks)
@@ -166,7 +175,7 @@ def test_the_trainings_are_parts_of_the_one_before_without_the_target():
             each = max(math.ceil(part * 20 / rounds * count), min(MIN_SAMPLES, count))
             assert [r.numbers["samples"] for _, r in replies if r.client == client] == [each] * rounds
         rates = [task.lr / schedule.lr for task in tasks]
-        assert rates[0] == 1.0
+        assert rates[0] == first
         assert rates[-1] == pytest.approx(last)
         steps = [a - b for a, b in pairwise(rates)]
         assert steps == pytest.approx([steps[0]] * len(steps)), "in a straight line"
@@ -191,24 +200,36 @@ def test_it_trains_again_while_the_accuracy_is_not_back_and_still_rises():
 
 
 @pytest.mark.parametrize("times", [1, 2, 3])
-def test_the_last_training_is_repeated_for_half_as_long_and_so_often_at_most(
-    times: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("normalised", [True, False])
+def test_the_last_training_is_repeated_and_so_often_at_most(
+    normalised: bool, times: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Though the accuracy is never called back."""
     monkeypatch.setattr(sys.modules["fedforget.methods.rebuild"], "needs_more", lambda *_: True)
-    world, before, _ = trained()
+    world, before, _ = trained(normalised)
     world.log.clear()
     schedule = replace(SCHEDULE, rounds=100)
     rebuild(Meter(world), before, (REQUEST,), RebuildSettings(times=times), schedule)
     lengths: dict[str, float] = {}
     for task, _ in rounds_of(world):
         lengths[task.purpose] = lengths.get(task.purpose, 0.0) + task.share * task.epochs
-    passes = {"between": 0.03, **{f"rebuilding {n}": 0.05 if n else 0.10 for n in range(times)}}
-    assert lengths == pytest.approx({name: part * 100 * schedule.epochs for name, part in passes.items()})
+    steps = 80 / 4 / 8 * 100  # 80 of 90 samples are left, at four clients
+    parts = {"between": 0.03} if normalised else {"scout": 34 / steps}
+    parts |= {f"rebuilding {n}": 0.05 if n else 0.10 if normalised else 0.30 for n in range(times)}
+    assert lengths == pytest.approx({name: part * 100 for name, part in parts.items()})
+
+
+@pytest.mark.parametrize(("kept", "part"), [(1000, 0.30), (1600, 95 / 500), (4000, 0.18)])
+def test_a_network_that_is_built_anew_gets_a_few_steps_at_least(kept: int, part: float):
+    """95 steps of 8 samples, for each of four clients."""
+    left, schedule = Left(target=10, kept=kept, clients=4), replace(SCHEDULE, rounds=10)
+    assert left.steps(schedule) == kept * 10 / 32
+    assert last_part(network(), schedule, left, SETTINGS) == pytest.approx(part)
+    assert last_part(network(normalised=True), schedule, left, SETTINGS) == 0.10
 
 
 def test_it_is_steered_by_the_half_that_nobody_judges_by_and_looks_at_both_ends():
-    world, before, _ = trained()
+    world, before, _ = trained(normalised=True)
     _, curves = rebuilt(world, before)
     looks = [task for task, _, _ in world.log if isinstance(task, CountBeside | CountElsewhere)]
     assert {task.half for task in looks} == {"steer"}
@@ -229,20 +250,35 @@ def test_the_same_seed_gives_the_same_bits_and_the_model_before_stays():
     assert results[0].cost.seconds.keys() >= {"looking", "rebuilding"}
 
 
-def test_a_federation_that_holds_nothing_out_is_rebuilt_unsteered():
-    world = federation()
+@pytest.mark.parametrize(("normalised", "stays"), [(True, [1.0, 0.75, 0.75]), (False, [1.0, 0.0])])
+def test_a_federation_that_holds_nothing_out_is_rebuilt_unsteered(normalised: bool, stays: list[float]):
+    world = federation(normalised=normalised)
     for client in world.clients:
         world.client(client).held_out = None
-    before = state_of(network())
+    before = state_of(network(normalised))
     state, curves = rebuilt(world, before)
-    assert curves == {"stays": [1.0, 0.35, 0.35]}
+    assert curves == {"stays": stays}
     assert digest(state) != digest(before)
+
+
+def test_the_scout_of_the_ladder_is_trained_on_and_else_one_is_trained():
+    world, before, _ = trained()
+    own, _ = rebuilt(world, before, times=1)
+    left = Left.count(world, (REQUEST,), (), SCHEDULE)
+    scout = train_scout(Meter(world), SCHEDULE, left, (REQUEST,))
+    world.log.clear()
+    meter = Meter(world)
+    given, _ = rebuild(meter, before, (REQUEST,), RebuildSettings(times=1), SCHEDULE, scout=scout)
+    assert {task.purpose for task, _ in rounds_of(world)} == {"rebuilding 0"}
+    assert digest(given) == digest(own)
+    assert meter.exact
+    assert not any(digest(state) == digest(before) for _, state in rounds_of(world)), "nothing begins from the old one"
 
 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"plain": 1.0}, "Rebuild setting 'plain' is 1.0, but it must be below 1."),
+        ({"first": 1.0}, "Rebuild setting 'first' is 1.0, but it must be below 1."),
         ({"left": 0.0}, "Rebuild setting 'left' is 0.0, but it must be a finite number above 0."),
         ({"times": 0}, "Rebuild setting 'times' is 0, but it must be a finite number above 0."),
         ({"after": math.nan}, "Rebuild setting 'after' is nan, but it must be a finite number above 0."),

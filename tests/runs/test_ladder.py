@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedforget.audit.check import CheckBeside, check
 from fedforget.data import Dataset, load_dataset
@@ -33,9 +34,12 @@ from fedforget.runs.climb import Climb, KeptRungs, Rung
 from fedforget.runs.ladder import climb, forget
 from fedforget.runs.store import FolderCheckpoints, FolderRungs
 
+LADDER_MODULE = importlib.import_module("fedforget.runs.ladder")
+REMEMBERED = LADDER_MODULE.SAMPLES_REMEMBERED
 SCHEDULE = Schedule(rounds=20, lr=0.1, batch_size=16, threads=1)
 LEAVER = ErasureRequest.of_client(0)
 THREES = ErasureRequest.of_class(0, 3)
+SIXES = ErasureRequest.of_class(0, 6)
 UP_TO_REBUILD = LadderSettings(at_most="rebuild")
 
 
@@ -79,9 +83,24 @@ def noisy_digits(strength: float = 117.0) -> Dataset:
     return from_arrays(train_features, data.train.labels[:1400], noisy(data.test.features), data.test.labels)
 
 
-def federation(data: Dataset, **more: Any) -> Tapped:
-    parts = partition("iid", data.train.labels, 4, 0)
-    return Tapped(data, parts, build_model("mlp", data.shape, 10, 0), **more)
+class Normalised(nn.Sequential):
+    """A network that is broken where it is rebuilt; one without a normalisation is trained anew."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 128), nn.LayerNorm(128), nn.ReLU(), nn.Linear(128, 10))
+
+
+def federation(data: Dataset, model: Any = Normalised, **more: Any) -> Tapped:
+    torch.manual_seed(0)
+    return Tapped(data, partition("iid", data.train.labels, 4, 0), model, **more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_rung() -> Iterator[None]:
+    """The climb begins at the lowest rung here, also where single samples are remembered."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LADDER_MODULE, "SAMPLES_REMEMBERED", frozenset())
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -193,12 +212,21 @@ def test_a_poisoned_class_is_overwritten_and_that_is_enough(poisoned: tuple[Tapp
     assert digest(made.state) == digest(kept_of("overwrite", world, before, THREES))
 
 
-def test_where_single_samples_are_remembered_the_climb_begins_at_rebuild():
+@pytest.fixture
+def as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LADDER_MODULE, "SAMPLES_REMEMBERED", REMEMBERED)
+
+
+def test_where_single_samples_are_remembered_the_climb_begins_at_rebuild(as_shipped: None):
     """More noise, so more of each is learnt by heart: the gap sees it."""
     data = noisy_digits(150.0)
     world = federation(data)
-    made = climb(world, train(world, state_of(world.model), SCHEDULE), LEAVER, SCHEDULE, UP_TO_REBUILD)
+    said: list[str] = []
+    start = train(world, state_of(world.model), SCHEDULE)
+    made = climb(world, start, LEAVER, SCHEDULE, UP_TO_REBUILD, say=said.append)
     assert [rung.name for rung in made.rungs] == ["rebuild"]
+    why = "Overwriting is not tried: single samples are remembered, and such a memory comes back."
+    assert said[0] == made.notes[0] == why
     assert made.rungs[0].check is not None
     assert "gap" in made.rungs[0].check.sees
     assert not world.asked(Forget)
@@ -207,15 +235,15 @@ def test_where_single_samples_are_remembered_the_climb_begins_at_rebuild():
 def test_where_nothing_is_seen_it_is_overwritten_as_far_as_it_does_no_harm(world: Tapped, before: State):
     """It is known a little better than unseen data of its kind, which may be chance."""
     world.log.clear()
-    made = climb(world, before, THREES, SCHEDULE)
+    made = climb(world, before, SIXES, SCHEDULE)
     assert story(made) == [("overwrite", "not enough evidence")]
     assert made.rungs[0].check is not None
     assert made.rungs[0].check.sees == ()
     assert not made.exact
     assert not world.asked(Train, purpose="check"), "a further round would prove nothing"
-    task = CheckBeside(seed=0, threads=1, requests=(THREES,), half="judge")
+    task = CheckBeside(seed=0, threads=1, requests=(SIXES,), half="judge")
     enough = min(0.99, look(world, before, task, SCHEDULE).kind.value)
-    twin = forget_with(world, before, THREES, SCHEDULE, "overwrite", enough=enough)
+    twin = forget_with(world, before, SIXES, SCHEDULE, "overwrite", enough=enough)
     assert digest(made.state) == digest(twin.state)
     (note,) = [note for note in made.notes if "Retrain is sure" in note]
     assert note.startswith("Nothing tells the model before from one that never saw the target")
@@ -302,10 +330,103 @@ def test_what_is_retrained_sooner_than_that_is_retrained_at_once(world: Tapped, 
     assert story(slower) == story(bounded)
 
 
+# A network that is built anew.
+
+
+NOISIER = noisy_digits(150.0).first(800, 540)
+
+
+@pytest.fixture(scope="module")
+def plain() -> tuple[Tapped, State]:
+    """No normalisation follows its first kernel."""
+    world = plain_federation(NOISIER)
+    return world, train(world, state_of(world.model), SCHEDULE)
+
+
+def plain_federation(data: Dataset, **more: Any) -> Tapped:
+    return federation(data, build_model("mlp", data.shape, 10, 0), **more)
+
+
+def test_a_network_that_is_built_anew_ends_exact_and_goes_on_from_the_scout(
+    plain: tuple[Tapped, State], as_shipped: None
+):
+    world, before = plain
+    world.log.clear()
+    made = climb(world, before, LEAVER, SCHEDULE, LadderSettings(limit=1.0))
+    assert story(made) == [("rebuild", "exact")]
+    assert (made.exact, made.word) == (True, "exact")
+    assert all(LEAVER in task.exclude for task, _ in world.log if isinstance(task, Train))
+    assert not world.asked(Train, purpose="check"), "nothing can come back"
+    assert set(made.rungs[0].cost.seconds) >= {"rebuilding"}
+    assert "scout" not in made.rungs[0].cost.seconds, "the check's scout is trained on"
+    named = forget_with(world, before, LEAVER, SCHEDULE, "rebuild")
+    assert named.exact
+    assert digest(named.state) == digest(made.state), "and trained again where the rung is named"
+    other = forget_with(world, noisier(before), LEAVER, SCHEDULE, "rebuild", times=1)
+    assert digest(other.state) == digest(forget_with(world, before, LEAVER, SCHEDULE, "rebuild", times=1).state), (
+        "no number of the model before is in it"
+    )
+
+
+def noisier(state: State) -> State:
+    return {name: tensor + 0.01 if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+
+
+def test_exact_and_harmful_is_harmful_and_the_climb_goes_on(plain: tuple[Tapped, State], as_shipped: None):
+    world, before = plain
+
+    def worse(task: Task, reply: Reply) -> Reply:
+        if not isinstance(task, CountElsewhere) or task.half == "steer":
+            return reply
+        looks.append(reply.client)
+        hits = {name: 0.0 for name in reply.numbers if name.startswith("hits")}
+        return reply if looks.count(reply.client) <= 2 else replace(reply, numbers=reply.numbers | hits)
+
+    looks: list[int] = []
+    world.told = worse
+    try:
+        made = climb(world, before, LEAVER, SCHEDULE)
+    finally:
+        world.told = Tapped.told
+    assert story(made) == [("rebuild", "harmful"), ("retrain", "exact")]
+
+
+def test_from_given_weights_nothing_is_exact(plain: tuple[Tapped, State]):
+    world = plain_federation(NOISIER, initial=plain[1])
+    made = climb(world, plain[1], LEAVER, SCHEDULE, LadderSettings(lowest="rebuild", limit=1.0))
+    assert "exact" not in {rung.word for rung in made.rungs}
+    assert not made.exact
+    assert made.rungs[0].check is not None
+    assert any(item.name.endswith("later") for item in made.rungs[0].check.measured), "it is looked at as any other"
+
+
+def test_a_leaver_who_set_nothing_aside_may_be_served_by_a_model_built_anew():
+    data = NOISIER
+    world = plain_federation(data, held_out=[data.test.select(torch.arange(0)), data.test, data.test, data.test])
+    before = train(world, state_of(world.model), SCHEDULE)
+    made = climb(world, before, LEAVER, SCHEDULE, LadderSettings(limit=1.0))
+    assert story(made) == [("rebuild", "exact")]
+
+
+def test_where_a_model_built_anew_costs_little_more_overwriting_is_not_tried(monkeypatch: pytest.MonkeyPatch):
+    data = load_dataset("digits")
+    world = plain_federation(data, backdoors=[Backdoor(THREES, Trigger(2, margin=0), 6)])
+    before = train(world, state_of(world.model), replace(SCHEDULE, lr=0.05))
+    said: list[str] = []
+    made = climb(world, before, THREES, SCHEDULE, say=said.append)
+    assert made.rungs[0].name == "rebuild"
+    assert said[0] == made.notes[0]
+    assert said[0].startswith("Overwriting is not tried: it would cost not much less here")
+    bounded = climb(world, before, THREES, SCHEDULE, LadderSettings(at_most="overwrite"))
+    assert [rung.name for rung in bounded.rungs] == ["overwrite"], "it is, where that is all that may be done"
+    monkeypatch.setattr(LADDER_MODULE, "BARGAIN", 10.0)
+    assert climb(world, before, THREES, SCHEDULE).rungs[0].name == "overwrite"
+
+
 # An asker's answers.
 
 
-def test_an_askers_answers_can_only_raise_the_rung(poisoned: tuple[Tapped, State]):
+def test_an_askers_answers_can_only_raise_the_rung(poisoned: tuple[Tapped, State], as_shipped: None):
     """It says that all of its target is known by whatever it is asked about, and so is harm."""
     data = load_dataset("digits")
     backdoor = Backdoor(THREES, Trigger(2, margin=0), 6)
@@ -459,10 +580,11 @@ def test_a_client_that_leaves_trains_no_more_and_says_nothing_of_the_others(worl
     assert set(world.asked(CheckBeside)) == {0}, "it is checked before it goes"
 
 
-def test_of_a_client_that_leaves_and_set_nothing_aside_only_retrain_counts(noisy: tuple[Dataset, State]):
-    data, before = noisy
+def test_of_a_client_that_leaves_and_set_nothing_aside_only_retrain_counts():
+    data = noisy_digits(150.0).first(800, 540)
     nothing = data.test.select(torch.arange(0))
     world = federation(data, held_out=[nothing, data.test, data.test, data.test])
+    before = train(world, state_of(world.model), SCHEDULE)
     made = climb(world, before, LEAVER, SCHEDULE)
     assert story(made) == [("retrain", "exact")]
     bounded = climb(world, before, LEAVER, SCHEDULE, LadderSettings(lowest="rebuild", at_most="rebuild", limit=1.0))
@@ -525,7 +647,7 @@ def test_a_client_that_misses_rounds_is_no_matter(world: Tapped, before: State):
             yield from super().ask(task, state, clients)
 
     data = noisy_digits()
-    sleepy = Sleepy(data, partition("iid", data.train.labels, 4, 0), build_model("mlp", data.shape, 10, 0))
+    sleepy = Sleepy(data, partition("iid", data.train.labels, 4, 0), Normalised)
     made = climb(sleepy, before, LEAVER, SCHEDULE)
     assert 2 not in sleepy.asked(Train)
     assert made.rungs

@@ -392,7 +392,7 @@ def test_a_climb_that_is_killed_between_two_rounds_goes_on_at_its_rung(
     ask = LocalFederation.ask
 
     def killed(self: LocalFederation, task: Task, state: Mapping[str, Tensor], to: Any = None) -> Iterator[Reply]:
-        if isinstance(task, Train) and task.purpose == "between":
+        if isinstance(task, Train) and task.purpose == "rebuilding 0":
             raise Stop
         return ask(self, task, state, to)
 
@@ -681,7 +681,7 @@ def test_the_demo_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     assert steps[1] == f"1  Going on with the federation in {tmp_path / 'demo'}."
     assert [step[0] for step in steps] == ["1", "1", "2", "3", "4"]
     for audit, report in zip(audits, ("poisoned.html", "honest.html"), strict=True):
-        assert [row.name for row in audit.rows] == ["before", "retrain:default", "ladder:default"]
+        assert [row.name for row in audit.rows][:3] == ["before", "retrain:default", "ladder:default"]
         assert (tmp_path / "demo" / report).stat().st_size > 10_000
     assert audits[0].backdoor is not None
     assert audits[1].backdoor is None
@@ -696,14 +696,18 @@ def test_the_demo_shows_the_ladder_and_where_each_request_ended(tmp_path: Path):
     """As a newcomer sees it: what is said is what the README prints."""
     lines: list[str] = []
     poisoned, honest = demo_run(tmp_path / "demo", say=lines.append)
-    assert [line.split(":")[0].strip() for line in lines if "of a retraining" in line] == ["overwrite", "overwrite"]
-    words = [line.strip() for line in lines if line.startswith("   overwrite: ") and "retraining" not in line]
-    assert words[0].startswith("overwrite: forgotten. ")
-    assert words[1].startswith("overwrite: not enough evidence. ")
+    assert [line.split(":")[0].strip() for line in lines if "of a retraining" in line] == ["rebuild", "overwrite"]
+    assert any(line.startswith("   Overwriting is not tried: it would cost not much less here") for line in lines)
+    assert any(line.startswith("   rebuild: exact. ") for line in lines)
+    assert any(line.startswith("   overwrite: not enough evidence. ") for line in lines)
+    assert [row.method for row in poisoned.rows] == ["before", "retrain", "ladder", "overwrite"]
+    alone = poisoned.row("overwrite:default")
+    assert alone.now is not None
+    assert alone.now.bd_acc == 0.0, "our FedAF, by itself"
     ended = where_it_ended(tmp_path / "demo", poisoned)
-    assert ended[0].startswith("class 3 of client 0: Ended at overwrite: forgotten. ")
+    assert ended[0].startswith("class 3 of client 0: Ended at rebuild: exact. ")
     assert ended[1] == "   0.0 % of it is recognised as trained; Retrain, which never saw it, is at 0.0 %."
-    assert ended[2].startswith("   The audit says: forgotten. ")
+    assert ended[2].startswith("   The audit says: exact. ")
     assert len(ended) == 3, "nothing is left to ask for"
     ended = where_it_ended(tmp_path / "demo", honest)
     assert ended[0].startswith("class 7 of client 1: The model stays as it was: not enough evidence. ")

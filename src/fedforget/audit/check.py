@@ -21,8 +21,8 @@ error e has the margin
     accuses  v - z e > m on the model that forgot
 
 where z leaves LEVEL / looks at each end. A rung is `forgotten` if some measure sees, every measure that sees passes, at
-once and after a further round, and none accuses. Where no measure sees, a pass would prove nothing: no rung but Retrain
-may end the climb as `forgotten`, and the word is `not enough evidence`."""
+once and after a further round, and none accuses. Where no measure sees, a pass would prove nothing: the word is
+`not enough evidence`, and a model that knows other data any worse is not used."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ ERRORS = 3.0
 BETTER = 3.0
 """Where the model knows more than so many times as much of U as the scout does, the ratio says nothing."""
 
-CheckWord = Literal["forgotten", "not forgotten", "harmful", "not enough evidence"]
+CheckWord = Literal["forgotten", "exact", "not forgotten", "harmful", "not enough evidence"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +168,11 @@ def check(
     looks: int,
     limit: float,
     overwritten: bool = False,
+    exact: bool = False,
 ) -> Check:
     """What the check says of `model`, and of `later`, the same one further round on. `limit`: how much accuracy may go.
-    Of a model that was only `overwritten` a rise in the further round accuses it, and the later model is kept."""
+    Of a model that was only `overwritten` a rise in the further round accuses it, and the later model is kept. Of one
+    that never saw R, and is `exact`, only the accuracy is asked for."""
     sees = seen_in(untouched, scout, looks)
     measured = judged(memory(model, scout, None, overwritten), looks)
     if later is not None:
@@ -185,17 +187,20 @@ def check(
     accused = [item for item in measured if item.says == "accuses"]
     needed = [*sees, "return"]
     unclear = [item for item in measured if item.says == "unclear" and item.name.removesuffix(LATER) in needed]
-    if sees and (accused or unclear):
+    if sees and (accused or unclear) and not exact:
         return told("not forgotten", _sentence((accused or unclear)[0]))
     asked = [name + when for name in sees for when in ("", *([] if later is None else [LATER]))]
     missing = [name for name in asked if name not in {item.name for item in measured}]
-    if missing:
+    if missing and not exact:
         return told("not forgotten", f"{missing[0].capitalize()} could not be measured on the model that forgot.")
-    if lost is not None and lost.value - lost.error > limit:
+    nothing = not sees and not exact
+    if lost is not None and (lost.value > 0 if nothing else lost.value - lost.error > limit):
         return told("harmful", f"The other clients' unseen data is known {100 * lost.value:.1f} points worse.")
     if overwritten and class_lost(untouched, kept):
         return told("harmful", CLASS_LOST)
-    if not sees:
+    if exact:
+        return told("exact", NEVER_SAW)
+    if nothing:
         return told("not enough evidence", NOTHING_SEEN)
     names = ", ".join(sees)
     why = f"No measure tells it from a model that never saw the target; on the model before, {names} did."
@@ -203,6 +208,7 @@ def check(
 
 
 LATER = " one round later"
+NEVER_SAW = "It was trained afresh without the target."
 CLASS_LOST = "Unseen data with the target's labels, which other clients hold too, is hardly known any more."
 NOTHING_SEEN = (
     "Nothing tells the model before from one that never saw the target, so passing would prove nothing; "

@@ -10,7 +10,6 @@ true class and trained label as R has, so that an attack cannot win by telling c
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Samples
-from fedforget.federation.beside import pairs, same_kind
+from fedforget.federation.beside import fingerprint, pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
 from fedforget.federation.seam import Federation
@@ -61,7 +60,7 @@ class AttackMembership(TargetTask):
         network = client.load(state)
         target = client.target(self.requests, self.served)
         outside = same_kind(target, client.held_out or target.select(torch.zeros(0, dtype=torch.int64)))
-        numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": _fingerprint(target.ids)}
+        numbers = {"target": float(len(target)), "outside": float(len(outside)), "ids": fingerprint(target.ids)}
         numbers |= _unseen(network, target, client)
         cost = FORWARD_COST * numbers["all/judged"]
         if min(len(target), len(outside)) < FEWEST:
@@ -80,7 +79,7 @@ class AttackMembership(TargetTask):
             return Reply(client.index, numbers=numbers, gradient_evaluations=cost)
         scores = {name: [score(z, y) for z, y in zip(logits, labels, strict=True)] for name, score in SCORES.items()}
         margins = scores["margin"]
-        looked_at = f"{_fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
+        looked_at = f"{fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
         if self.model:
             client.kept[_key(self.model, looked_at)] = torch.cat(margins)
         known = [client.kept.get(_key(name, looked_at)) for name in self.references]
@@ -152,12 +151,6 @@ def _curve(members: Tensor, others: Tensor) -> list[float]:
     grid = torch.linspace(0, 1, GRID, dtype=torch.float64)
     place = torch.searchsorted(points.fpr, grid, right=True) - 1
     return points.tpr[place].tolist()
-
-
-def _fingerprint(ids: Tensor) -> float:
-    """48 bits of the SHA-256 of the sorted ids: as a number it is exact, and tells nothing of them."""
-    data = ids.cpu().sort().values.to(torch.int64).numpy().tobytes()
-    return float(int.from_bytes(hashlib.sha256(data).digest()[:6], "big"))
 
 
 def _key(model: str, samples: str) -> str:

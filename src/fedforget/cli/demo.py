@@ -51,13 +51,12 @@ def demo_table(audits: Sequence[Audit]) -> Table:
     for column in ("as\ntrained", "1 round\nlater", "test\ndata", "seconds", "gradients"):
         table.add_column(column, justify="right", no_wrap=True)
     for audit in audits:
-        for name in ("before", "ladder:default", "retrain:default"):
-            row = audit.row(name)
+        for row in audit.rows:
             shares = [row.now and row.now.bd_acc, row.later and row.later.bd_acc, row.now and row.now.test_acc]
             paid = ("–", "–")
             if row.cost is not None:
                 paid = (f"{row.cost.total_seconds:.2f}", f"{row.cost.gradient_evaluations:,.0f}")
             shown = ["–" if share is None else f"{share:.1f}" for share in shares]
-            table.add_row(audit.target if name == "before" else "", row.method, *shown, *paid)
+            table.add_row(audit.target if row.name == "before" else "", row.method, *shown, *paid)
         table.add_section()
     return table

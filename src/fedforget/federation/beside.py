@@ -9,6 +9,7 @@ nobody looks at but the check. Clients that hold out the same samples part them 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,16 +117,31 @@ class CountElsewhere(Task):
     half: Half = "steer"
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        samples = _some(half_of(client, self.half, self.seed), self.seed, client.index, "elsewhere", self.most)
-        if not len(samples):
+        held = half_of(client, self.half, self.seed)
+        if not len(held):
             return Reply(client.index)
+        # Clients that hold out the same samples, as the test data of an embedded run, look at different ones of them.
+        order = torch.randperm(len(held), generator=derive_generator(self.seed, "beside", "elsewhere"))
+        order = order.roll(-(client.index * self.most % len(held)))
+        samples = held.select(order[: self.most].sort().values)
         labels = samples.labels.cpu()
         logits = predict(client.load(state), samples.features, client.normalisation, client.device).cpu()
         right = torch.bincount(labels[logits.argmax(1) == labels], minlength=client.classes).tolist()
         there = torch.bincount(labels, minlength=client.classes).tolist()
         numbers = {f"hits/{label}": float(count) for label, count in enumerate(right)}
         numbers |= {f"count/{label}": float(count) for label, count in enumerate(there)}
+        numbers |= {HELD: fingerprint(held.ids), HELD_SIZE: float(len(held))}
         return Reply(client.index, numbers=numbers, gradient_evaluations=FORWARD_COST * len(samples))
+
+
+HELD, HELD_SIZE = "held", "held/size"
+"""Which samples a client holds out, without telling them, and how many they are."""
+
+
+def fingerprint(ids: Tensor) -> float:
+    """48 bits of the SHA-256 of the sorted ids: as a number it is exact, and tells nothing of them."""
+    data = ids.cpu().sort().values.to(torch.int64).numpy().tobytes()
+    return float(int.from_bytes(hashlib.sha256(data).digest()[:6], "big"))
 
 
 @dataclass(frozen=True)
@@ -148,10 +164,11 @@ class Share:
 
 @dataclass(frozen=True)
 class Left:
-    """How many samples of the federation are the target's, and how many are left."""
+    """How many samples of the federation are the target's, and how many are left, at so many clients."""
 
     target: int
     kept: int
+    clients: int = 1
 
     @classmethod
     def count(
@@ -163,7 +180,12 @@ class Left:
     ) -> Left:
         task = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=(*served, *requests))
         kept = sum(int(reply.numbers["samples"]) for reply in federation.ask(task, {}))
-        return cls(sum(size.target for size in federation.check(requests).values()), kept)
+        target = sum(size.target for size in federation.check(requests).values())
+        return cls(target, kept, len(federation.clients))
+
+    def steps(self, schedule: Schedule) -> float:
+        """How many a client takes in a training without the target, on average."""
+        return max(1.0, self.kept * schedule.rounds * schedule.epochs / (self.clients * schedule.batch_size))
 
     def loss(self, accuracy: Share) -> float:
         """How much of its accuracy a model loses since it learns from fewer samples, whatever they are: its share of
@@ -253,12 +275,18 @@ def look(
         asked.add(reply)
         if "area" in reply.numbers:
             areas.append((reply.numbers["target/count"], reply.numbers["area"], reply.numbers["area/error"]))
-    elsewhere = _Sums()
+    classes = range(federation.classes)
+    elsewhere, counted = _Sums(), dict[float, float]()
     most = -(-ELSEWHERE // max(1, len(others)))
     there = CountElsewhere(seed=schedule.seed, threads=schedule.threads, most=most, half=task.half)
     for reply in federation.ask(there, state, others) if others else ():
-        elsewhere.add(reply)
-    classes = range(federation.classes)
+        held, known = reply.numbers.get(HELD, -1.0 - reply.client), _Sums()
+        known.add(reply)
+        count = sum(known.get(f"count/{label}", 0.0) for label in classes)
+        # What several clients hold in common counts once.
+        if held not in counted or counted[held] < reply.numbers.get(HELD_SIZE, 0.0):
+            counted[held] = counted.get(held, 0.0) + count
+            elsewhere.add(reply)
     return Sight(
         target=asked.share("target/hits", "target/count"),
         kind=asked.share("kind/hits", "kind/count"),

@@ -173,19 +173,20 @@ def train_part(
     purpose: str,
     *,
     min_samples: int,
+    rate: float = 1.0,
     last_rate: float = 1.0,
 ) -> State:
     """Rounds over parts of everybody's retained data, together `part` of the training that there once was.
 
-    The learning rate falls in a straight line to `last_rate` of the schedule's."""
+    The learning rate falls in a straight line from `rate` times to `last_rate` times the schedule's."""
     passes = part * schedule.rounds * schedule.epochs
     rounds = max(FEWEST_ROUNDS, math.ceil(passes))
     for round in range(rounds):
         ordinary = schedule.train_task(round, exclude)
-        rate = 1.0 + (last_rate - 1.0) * round / (rounds - 1)
+        now = rate + (last_rate - rate) * round / (rounds - 1)
         task = replace(
             ordinary, epochs=1, share=min(1.0, passes / rounds), min_samples=min_samples, purpose=purpose,
-            lr=ordinary.lr * rate,
+            lr=ordinary.lr * now,
         )  # fmt: skip
         state = run_round(federation, state, task)
     return state

@@ -71,6 +71,8 @@ class Method:
     """What it asks of clients beside the tasks of every method (`federation/tasks.py`)."""
     resumable: bool = False
     """Whether the function takes `checkpoints` and goes on where an interruption left it."""
+    from_scout: bool = False
+    """Whether the function takes `scout`, which the ladder has trained."""
     needs_history: bool = False
     """Whether the function takes `history`, the clients' models that were kept in training."""
     no_feature: str = ""
@@ -90,6 +92,7 @@ METHODS: dict[str, Method] = {
         {"default": RebuildSettings()},
         "break the weights, and train on without the target for a short time",
         (CountBeside, CountElsewhere),
+        from_scout=True,
         no_feature="it asks how well the target is known beside unseen data, and a feature is of all data",
     ),
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
@@ -305,6 +308,7 @@ def forget(
     served: Sequence[ErasureRequest] = (),
     checkpoints: CheckpointStore | None = None,
     history: History | None = None,
+    scout: State | None = None,
     **overrides: Any,
 ) -> Forgetting:
     """Make the global model `state` forget the target of `requests`.
@@ -322,6 +326,8 @@ def forget(
     extra: dict[str, Any] = {}
     if checkpoints is not None and METHODS[method].resumable:
         extra["checkpoints"] = Checkpoints(checkpoints, meter)
+    if METHODS[method].from_scout:
+        extra["scout"] = scout
     if history is not None and METHODS[method].needs_history:
         extra["history"] = history
         meter.cost.stored_bytes = history.bytes

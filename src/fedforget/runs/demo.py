@@ -22,6 +22,8 @@ from fedforget.runs.train import train_run
 
 POISONED = ErasureRequest.of_class(client=0, label=3)
 HONEST = ErasureRequest.of_class(client=1, label=7)
+ALONE = "overwrite"
+"""The rung that the poisoned request is also served by alone."""
 REPORTS = {POISONED: "poisoned.html", HONEST: "honest.html"}
 
 
@@ -48,6 +50,8 @@ def demo_run(folder: Path, *, progress: Progress = silent, say: Callable[[str], 
         train_run(folder, config, progress=progress)
     say("2  Client 0 withdraws its threes, which are poisoned. The ladder: overwrite, else rebuild, else retrain.")
     _serve(folder, POISONED, progress, say)
+    forget_run(folder, [POISONED], ALONE, progress=progress)
+    say(f"   For comparison: {ALONE}, which is our FedAF, by itself.")
     say("3  Client 1 withdraws its sevens, which are honest: others hold digits like them.")
     _serve(folder, HONEST, progress, say)
     say("4  Auditing both, against three oracles each: models trained afresh without the target.")

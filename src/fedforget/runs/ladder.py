@@ -1,8 +1,9 @@
 """The ladder: overwrite, else rebuild, else retrain, and after each rung the check decides whether to stop.
 
-    scout     a fresh model, trained without the target for `SCOUT` of the training: what the check compares with
+    scout     a fresh model, trained without the target for a short time: what the check compares with
     rungs     from the cheapest on, each from the model before: what one left undone the next does not inherit
-    stop      where the check says `forgotten`, or at Retrain, which is `exact`
+    stop      where the check says `forgotten`, or where a model that harms nobody is `exact`: it never saw the target.
+              Retrain is the last; of some networks rebuilding is so too (methods/rebuild.py)
 
 Where nothing tells the model before from one that never saw the target, the check cannot say that a rung forgot. Then
 the target is overwritten as far as it harms nothing, the word is `not enough evidence`, and Retrain is a person's to
@@ -16,29 +17,23 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.audit.check import Check, CheckBeside, check, seen_in
+from fedforget.audit.check import NEVER_SAW, Check, CheckBeside, check, seen_in
 from fedforget.errors import DivergedError
 from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
-from fedforget.federation.rounds import Schedule, further_round, run_round, train_part
+from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.seam import Federation
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
-from fedforget.methods.retrain import RetrainSettings, fresh_start
+from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
+from fedforget.methods.scout import MIN_SAMPLES, train_scout
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, Rung
 
-SCOUT = 0.06
-"""How long the scout is trained, as a part of the training."""
 FURTHER = 0.05
 """At most so much of the training is the further round in which a memory may come back."""
-LEAST_STEPS = 34
-"""But for so many steps of a client at least, and for at most `MOST_OF_SCOUT` of the training."""
-MOST_OF_SCOUT = 0.15
-MIN_SAMPLES = 64
-NEARLY_NOTHING = 0.01
 
 
 def forget(
@@ -94,11 +89,12 @@ def climb(
 
 @dataclass(frozen=True)
 class _Reference:
-    """What the check compares with, and how long Retrain will take."""
+    """What the check compares with, how long Retrain will take, and the scout itself."""
 
     untouched: Sight
     scout: Sight
     seconds: float
+    model: State
 
 
 @dataclass(frozen=True)
@@ -129,6 +125,8 @@ class _Climber:
         self._feature = any(request.kind == "feature" for request in requests)
         self._reference: _Reference | None = None
         self._left, self._retrain = Left(0, 0), 0.0
+        self._anew = kernel_to_turn(federation.model) is None
+        self._notes: list[str] = []
 
     def climb(self, checkpoints: CheckpointStore | None) -> Climb:
         """Rung after rung."""
@@ -149,11 +147,24 @@ class _Climber:
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
                 quick = self._reference.seconds < self._settings.exact_below
-                if "retrain" in rungs and (quick or self._leaves_unseen):
+                if "retrain" in rungs and quick:
                     return ["retrain"]
-                if self._sees & SAMPLES_REMEMBERED and len(rungs) > 1:
-                    return [name for name in rungs if name != "overwrite"]
+                if "retrain" in rungs and self._leaves_unseen:
+                    steered = self._anew and self._reference.untouched.accuracy.count
+                    return [name for name in rungs if name == "retrain" or (name == "rebuild" and steered)]
+                why = self._no_overwriting() if rungs[0] == "overwrite" and len(rungs) > 1 else ""
+                if why:
+                    self._say(why)
+                    self._notes.append(why)
+                    return rungs[1:]
         return rungs
+
+    def _no_overwriting(self) -> str:
+        """Why the lowest rung is not tried; empty where it is."""
+        if self._sees & SAMPLES_REMEMBERED:
+            return SAMPLES
+        dear = self._forecast("overwrite") > BARGAIN * self._forecast("rebuild")
+        return DEAR if self._sees and self._anew and dear else ""
 
     def _evaluations(self) -> float:
         """What Retrain would cost, from how many samples are left."""
@@ -164,31 +175,23 @@ class _Climber:
         """Train the scout, and look at it and at the model before."""
         untouched = self._look(self._before)
         seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
-        scout = fresh_start(self._federation.model, self._schedule, RetrainSettings(SCOUT_NUMBER))
-        with self._meter.stage("scout"):
-            scout = train_part(
-                self._meter, scout, self._schedule, self._scout_share(), self._exclude, "scout",
-                min_samples=MIN_SAMPLES, last_rate=NEARLY_NOTHING,
-            )  # fmt: skip
+        scout = train_scout(self._meter, self._schedule, self._left, self._exclude)
         seconds = self._meter.so_far().total_seconds - seconds
         evaluations = max(1.0, self._meter.cost.gradient_evaluations - evaluations)
-        reference = _Reference(untouched, self._look(scout), seconds * self._retrain / evaluations)
+        reference = _Reference(untouched, self._look(scout), seconds * self._retrain / evaluations, scout)
         if self._kept is not None:
-            self._kept.save(SCOUT_RUNG, scout, {**asdict(reference), "cost": self._meter.so_far().to_json()})
+            note = {"untouched": asdict(untouched), "scout": asdict(reference.scout), "seconds": reference.seconds}
+            self._kept.save(SCOUT_RUNG, scout, {**note, "cost": self._meter.so_far().to_json()})
         return reference
-
-    def _scout_share(self) -> float:
-        """As a part of the training: longer, where that has few steps."""
-        steps = self._retrain / (len(self._federation.clients) * self._schedule.batch_size)
-        return max(SCOUT, min(MOST_OF_SCOUT, LEAST_STEPS / steps))
 
     def _kept_reference(self) -> _Reference | None:
         known = None if self._kept is None else self._kept.load(SCOUT_RUNG)
         if known is None:
             return None
-        note = known[0]
+        note, scout = known
         self._meter.cost = Cost.from_json(note["cost"])
-        return _Reference(Sight.from_json(note["untouched"]), Sight.from_json(note["scout"]), float(note["seconds"]))
+        untouched, of_scout = (Sight.from_json(note[name]) for name in ("untouched", "scout"))
+        return _Reference(untouched, of_scout, float(note["seconds"]), copy_state(scout, self._federation.device))
 
     def _look(self, model: State) -> Sight:
         task = CheckBeside(
@@ -204,15 +207,15 @@ class _Climber:
             rung = Rung(name, self._forecast(name), Cost(), "not enough evidence", f"{LOOKS_UNSEEN} {STAYS}")
             return _Tried(rung, self._before)
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
-        spent = Cost()
+        spent, scout = Cost(), None if self._reference is None else self._reference.model
         try:
             made = forget_with(
                 self._federation, self._before, self._requests, self._schedule, name,
-                served=self._served, checkpoints=checkpoints, **overrides,
+                served=self._served, checkpoints=checkpoints, scout=scout, **overrides,
             )  # fmt: skip
             spent = made.cost
             checked = self._reference is not None and name != "retrain"
-            found, state = self._check(name, made.state) if checked else (None, made.state)
+            found, state = self._check(name, made) if checked else (None, made.state)
         except DivergedError as error:
             return _Tried(Rung(name, self._forecast(name), spent, "diverged", str(error)), None)
         rung = Rung(name, self._forecast(name), spent, *self._unchecked(name, made), None, made.notes, digest(state))
@@ -237,16 +240,17 @@ class _Climber:
         made = self._before if STAYS in rung.reason else copy_state(state, self._federation.device)
         return _Tried(rung, made, note["curves"])
 
-    def _check(self, name: str, state: State) -> tuple[Check, State]:
+    def _check(self, name: str, made: Forgetting) -> tuple[Check, State]:
         """The check, now and one further round on, and the model that is kept.
 
         The further round mends what overwriting spoiled, so there its model is kept. A rebuilt model was trained to its
         end, and a round at the full rate takes accuracy away again: there the round only shows what comes back. Where
-        nothing is seen the round would prove nothing, and is not made."""
+        nothing is seen, or nothing could come back, the round would prove nothing, and is not made."""
+        state = made.state
         with self._meter.measured():
             now = self._look(state)
-            if not self._sees:
-                return self._compared(name, now, None), state
+            if made.exact or not self._sees:
+                return self._compared(name, now, None, made.exact), state
             with self._meter.stage("check"):
                 ordinary = further_round(self._schedule, self._schedule.rounds, self._exclude)
                 share = min(1.0, FURTHER * self._schedule.rounds * self._schedule.epochs)
@@ -255,13 +259,14 @@ class _Climber:
             found = self._compared(name, now, self._look(further))
             return found, further if name == "overwrite" else state
 
-    def _compared(self, name: str, now: Sight, later: Sight | None) -> Check:
+    def _compared(self, name: str, now: Sight, later: Sight | None, exact: bool = False) -> Check:
         assert self._reference is not None
         untouched = self._reference.untouched
         limit = self._settings.limit + self._left.loss(untouched.accuracy)
         return check(
-            untouched, now, later, self._reference.scout, looks=LOOKS, limit=limit, overwritten=name == "overwrite"
-        )
+            untouched, now, later, self._reference.scout,
+            looks=LOOKS, limit=limit, overwritten=name == "overwrite", exact=exact,
+        )  # fmt: skip
 
     def _unchecked(self, name: str, made: Forgetting) -> tuple[str, str]:
         """The word and the reason where there is nothing to check, or nothing to check by."""
@@ -299,8 +304,12 @@ class _Climber:
 
     def _forecast(self, name: str) -> float:
         """As a part of Retrain's gradient evaluations."""
-        if name != "overwrite":
-            return {"rebuild": REBUILDS, "retrain": 1.0}[name]
+        if name == "retrain":
+            return 1.0
+        if name == "rebuild":
+            settings = RebuildSettings()
+            last = last_part(self._federation.model, self._schedule, self._left, settings)
+            return last + LOOKING + (0.0 if self._anew else settings.between)
         return min(1.0, (OVERWRITES + 2.0 * self._left.target) / max(self._retrain, 1.0))
 
     def _forecast_sentence(self, name: str) -> str:
@@ -314,7 +323,7 @@ class _Climber:
             raise DivergedError("The ladder", "no rung stayed within the finite numbers; the old model is in place.")
         used = next((one for one in reversed(tried) if one.rung.word not in NOT_KEPT), None)
         last, checking = tried[-1].rung, self._meter.cost
-        notes = [note for one in tried for note in one.rung.notes]
+        notes = [*self._notes, *(note for one in tried for note in one.rung.notes)]
         if last.word not in ("forgotten", "exact"):
             notes.append(f"{last.reason}{'' if used else ' ' + STAYS}{self._offer() if last.name != 'retrain' else ''}")
         return Climb(
@@ -332,8 +341,6 @@ class _Climber:
         return f" Retrain is sure, and takes about {self._reference.seconds:.1f} s here: --effort retrain."
 
 
-SCOUT_NUMBER = 1_000_000
-"""The scout's initial weights are no oracle's."""
 SAMPLES_REMEMBERED = frozenset({"gap", "membership"})
 """Measures by which single samples are remembered. Overwriting does not reach such a memory: wherever it was tried, a
 further round brought it back (docs/decisions/ladder.md). So the climb begins above it."""
@@ -341,10 +348,13 @@ LOOKS = len(RUNGS) - 1
 """How often the check may let a rung pass."""
 OVERWRITES = 3000.0
 """About what overwriting evaluates beside the target: a sketch, a reminder, a recovery."""
-REBUILDS = 0.15
-"""About what rebuilding takes of a training, where its last part is not repeated."""
+LOOKING = 0.02
+"""About what steering the rebuilding takes of a training."""
+BARGAIN = 0.1
+"""Where rebuilding is exact, overwriting is tried only if it is forecast to cost less than this part of that."""
+SAMPLES = "Overwriting is not tried: single samples are remembered, and such a memory comes back."
+DEAR = "Overwriting is not tried: it would cost not much less here than a model that never saw the target."
 LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
-NEVER_SAW = "It was trained afresh without the target."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
 NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."
