@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_worlds import DESCRIPTION, Ticking, World
+from ledger_worlds import Ticking, World
 
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
@@ -383,10 +383,3 @@ def test_filters(world: World):
 def test_a_list_that_cannot_be(world: World, wrong: dict[str, Any]):
     with pytest.raises(InputError, match=r"1 to 500|'lost' is unknown|no cursor|no request"):
         world.ledger.requests.page(**wrong)
-
-
-def test_a_description_goes_there_and_back():
-    again = type(DESCRIPTION).from_json(json.loads(json.dumps(DESCRIPTION.to_json())))
-    assert again.counts == DESCRIPTION.counts
-    assert again.total(1) == 16
-    assert again.names[2] == "client 2"

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.federations import Description, describe_run
+from fedforget.ledger.federations import Description, Holding, describe_run
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
 from fedforget.ledger.schema import Federation
@@ -92,19 +92,21 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     if not place.clients:
         return describe_run(place.run)
     run, model = read_run(place.run)
-    classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
+    count, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
     try:
         dataset = run.config.load_dataset()
-        classes, shape = classes or len(dataset.classes), dataset.shape
+        count, shape = count or len(dataset.classes), dataset.shape
     except InputError:  # the shape may stay unsaid
-        if not classes:
+        if not count:
             raise
-    counts = {number: tuple(client.get("counts", ())) for number, client in enumerate(place.clients)}
-    samples = {number: int(client.get("samples", sum(counts[number]))) for number, client in enumerate(place.clients)}
-    names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
-    if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
-        raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), model
+    clients: list[Holding] = []
+    for number, client in enumerate(place.clients):
+        counts = list(client.get("counts", ()))
+        samples, name = int(client.get("samples", sum(counts))), str(client.get("name", f"client {number}"))
+        clients.append({"client": number, "name": name, "samples": samples, "counts": counts})
+    if len(clients) != run.config.clients or any(len(held["counts"]) not in (0, count) for held in clients):
+        raise InputError(f"{file} must describe {run.config.clients} clients, and {count} classes of each.")
+    return {"classes": list(map(str, range(count))), "clients": clients, "shape": list(shape)}, model
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

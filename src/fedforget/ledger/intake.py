@@ -18,7 +18,7 @@ from fedforget.ledger.checks import check_id, check_reason, check_subject, check
 from fedforget.ledger.clock import add_months, from_text, to_text
 from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
-from fedforget.ledger.federations import Description
+from fedforget.ledger.federations import check_there
 from fedforget.ledger.schema import Account, Document, Federation, Request
 from fedforget.ledger.states import CLOSED, TRANSITIONS, Ground, RequestState
 from fedforget.methods import check_servable, method_settings
@@ -92,7 +92,7 @@ class Requests:
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
         named(session, Account, asked_by)
         found = named(session, Federation, federation)
-        Description.from_json(found.description).check(target)
+        check_there(target, found.description)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
     def page(
