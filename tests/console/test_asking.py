@@ -41,7 +41,7 @@ def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: 
     """What the clients hold of each class is for staff. Odd numbers, so that each would be found."""
     odd = describe(["zero", "one"], {0: [7411, 7433], 1: [0, 7451]})
     change_federation(world.ledger, "digits", description=odd, actor="oscar")
-    numbers = re.compile(r"7,?4(11|33|51)|14,?844|22,?295")
+    numbers = re.compile(r"\b(7,?4(11|33|51)|14,?844|22,?295)\b")
     paths = ("/requests/new", "/requests/new?federation=digits&client=1", "/federations", "/federations/digits",
              "/api/v1/federations", "/api/v1/federations/digits")  # fmt: skip
     for path in paths:
