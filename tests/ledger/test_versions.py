@@ -307,7 +307,7 @@ def test_requests_that_were_served_together_share_the_decision(world: World):
     world.serve(fell=9.0)
     done = world.ledger.versions.decide(second.id, True, "fine", actor="oscar")
     assert [request.id for request in done.requests] == [first.id, second.id]
-    assert world.ledger.requests.counts()["done"] == 2
+    assert world.ledger.trail.figures()["requests"]["done"] == 2
 
 
 def test_a_result_from_an_older_version_cannot_be_published(world: World):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, func, select, tuple_, update
+from sqlalchemy import ColumnElement, select, tuple_, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
@@ -142,12 +142,6 @@ class Requests:
             raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
         return found[0]
 
-    def counts(self, *, asked_by: str | None = None) -> dict[str, int]:
-        """How many requests are in each state; all states are named."""
-        own = () if asked_by is None else (Request.asked_by == searchable(asked_by),)
-        with self._core.reading() as session:
-            return count_states(session, *own)
-
     def accept(self, id: str, *, actor: str) -> Request:
         """received -> accepted: somebody has looked, and it is to be served."""
         return self._moved(id, RequestState.ACCEPTED, actor)
@@ -247,12 +241,6 @@ def _get(session: Session, id: str, lock: bool = False) -> Request:
         raise MissingError(f"There is no request '{id}'.")
     session.expunge(found)  # as it was before: the caller compares
     return found
-
-
-def count_states(session: Session, *where: ColumnElement[bool]) -> dict[str, int]:
-    query = select(Request.state, func.count()).where(*where).group_by(Request.state)
-    found = {str(state): int(count) for state, count in session.execute(query)}
-    return {str(state): found.get(state, 0) for state in RequestState}
 
 
 def locked(session: Session, *where: ColumnElement[bool], limit: int | None = None) -> list[Request]:
