@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
@@ -108,9 +108,9 @@ def newest_revision() -> str:
 
 
 def current_revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    from alembic.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(connection: Connection, to: str) -> None:
