@@ -238,6 +238,5 @@ def change(ledger: Ledger, statement: str, **values: Any) -> None:
 
 def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """argon2 with the least it can do, where its strength is not what is tested."""
-    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(accounts, "_hasher", lambda: cheap)
+    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
     accounts._nobodys_password.cache_clear()

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from argon2 import PasswordHasher
+from argon2.exceptions import VerificationError
 from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -24,6 +26,8 @@ from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
 from fedforget.ledger.recorded import recorded
 from fedforget.ledger.schema import Account, Link, SignIn, Token
 from fedforget.ledger.states import Role
+
+HASHER = PasswordHasher()
 
 
 @dataclass(frozen=True)
@@ -240,12 +244,12 @@ class Accounts:
         alive = Link.account == name, Link.used.is_(None), Link.expires > now
         session.execute(update(Link).where(*alive).values(expires=now))
 
-    def tidy_secrets(self) -> int:
-        """Throw away sessions and links that have expired; how many."""
+    def tidy_secrets(self) -> None:
+        """Throw away sessions and links that have expired."""
         now = self._core.clock()
         with self._core.writing() as session:
-            gone = [delete(kind).where(kind.expires <= now).returning(kind.hash) for kind in (SignIn, Link)]
-            return sum(len(session.scalars(query).all()) for query in gone)
+            for kind in (SignIn, Link):
+                session.execute(delete(kind).where(kind.expires <= now))
 
 
 def _person(account: Account) -> Person:
@@ -257,28 +261,19 @@ def _hash(secret: str) -> str:
 
 
 @cache
-def _hasher() -> Any:
-    from argon2 import PasswordHasher
-
-    return PasswordHasher()
-
-
-@cache
 def _nobodys_password() -> str:
     """Hashed where there is no account, so that an answer takes as long."""
-    return str(_hasher().hash(secrets.token_urlsafe(16)))
+    return HASHER.hash(secrets.token_urlsafe(16))
 
 
 def _hash_password(password: str, account: str) -> str:
     check_password(password, account)
-    return str(_hasher().hash(password.encode(errors="replace")))
+    return HASHER.hash(password.encode(errors="replace"))
 
 
 def _password_is(stored: str | None, password: str) -> bool:
-    from argon2.exceptions import VerificationError
-
     try:
-        _hasher().verify(stored or _nobodys_password(), password.encode(errors="replace"))
+        HASHER.verify(stored or _nobodys_password(), password.encode(errors="replace"))
     except VerificationError:
         return False
     return stored is not None
