@@ -65,13 +65,6 @@ class Database:
         with _explained(), self.engine.begin() as connection:
             return current_revision(connection)
 
-    def migrate(self) -> None:
-        """Bring the schema up to date, keeping the data, in one transaction. Rules come back as they are now: a table
-        that is rebuilt loses its own."""
-        with self.changing_schema() as connection:
-            upgrade(connection, "head")
-            triggers.create(connection)
-
     @contextmanager
     def changing_schema(self) -> Iterator[Connection]:
         """A transaction in which the tables have no triggers, and nobody else changes the schema."""
