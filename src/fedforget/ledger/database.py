@@ -52,6 +52,7 @@ class Database:
         """A transaction that writes: all of it, or nothing."""
         with self._turn, _explained(), self._writer.begin() as connection, _session(connection) as session:
             yield session
+            session.flush()
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:

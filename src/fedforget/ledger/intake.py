@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, select, tuple_, update
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
@@ -171,11 +171,11 @@ class Requests:
                 raise ConflictError(f"The deadline can move by {left} more months at most, not by {months}.")
             if self._core.clock() > request.due:
                 raise ConflictError("The deadline has passed; it can only be extended before.")
-            due = add_months(request.received, MONTHS + total)
-            values = {"extended": total, "extension_reason": reason, "due": due}
-            changed = _change(session, [id], values)
-            self._core.append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
-            return changed[0]
+            request.extended, request.extension_reason = total, reason
+            request.due = add_months(request.received, MONTHS + total)
+            said = {"months": total, "reason": reason, "due": to_text(request.due)}
+            self._core.append(session, actor, "extended", said, id)
+            return request
 
     def _moved(
         self,
@@ -191,9 +191,10 @@ class Requests:
             before = RequestState(request.state)
             if state not in TRANSITIONS[before] or only_from not in (None, before):
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
-            anew = {"attempts": 0, "failures": 0, "not_before": self._core.clock()}
-            fresh = anew if state == RequestState.QUEUED else None
-            return self.move(session, [request], state, actor, reason=reason, also=fresh)[0]
+            if state == RequestState.QUEUED:
+                request.attempts, request.failures, request.not_before = 0, 0, self._core.clock()
+            self.move(session, [request], state, actor, reason=reason)
+            return request
 
     def move(
         self,
@@ -205,17 +206,15 @@ class Requests:
         reason: str | None = None,
         said: Mapping[str, Any] | None = None,
         also: Mapping[str, Any] | None = None,
-    ) -> list[Request]:
+    ) -> None:
         """Another state for requests that the caller has locked, and `also` other columns; an event for each, with
         what is `said` in it. In the caller's transaction."""
-        if not requests:
-            return []
         changes = {"state": state, "reason": reason, "changed": self._core.clock(), **(also or {})}
-        changed = _change(session, [request.id for request in requests], changes)
         for request in requests:
             body = {"from": request.state, **({} if reason is None else {"reason": reason}), **(said or {})}
+            for name, value in changes.items():
+                setattr(request, name, value)
             self._core.append(session, actor, state, body, request.id)
-        return changed
 
     def evidence_of(self, id: str) -> str | None:
         """The evidence file of a request, as text; None where there is none yet."""
@@ -239,24 +238,13 @@ def _get(session: Session, id: str, lock: bool = False) -> Request:
     found = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
     if found is None:
         raise MissingError(f"There is no request '{id}'.")
-    session.expunge(found)  # as it was before: the caller compares
     return found
 
 
 def locked(session: Session, *where: ColumnElement[bool], limit: int | None = None) -> list[Request]:
     """These requests as they are, oldest first. Nobody else changes them before the caller's transaction is over."""
     query = select(Request).where(*where).order_by(Request.received, Request.id).limit(limit)
-    found = list(session.scalars(query.with_for_update(key_share=True)))
-    session.expunge_all()
-    return found
-
-
-def _change(session: Session, ids: Sequence[str], values: Mapping[str, Any]) -> list[Request]:
-    """The requests as they are now, in the order of `ids`."""
-    query = update(Request).where(Request.id.in_(ids)).values(dict(values)).returning(Request)
-    options = {"populate_existing": True, "synchronize_session": False}
-    changed = {request.id: request for request in session.scalars(query, execution_options=options)}
-    return [changed[id] for id in ids]
+    return list(session.scalars(query.with_for_update(key_share=True)))
 
 
 def _place(cursor: str) -> tuple[datetime, str]:
