@@ -142,7 +142,7 @@ class Versions:
                     f"{current}."
                 )
             self._work.interrupt(session, name, actor, "an officer published another version")
-            checked = CheckedResult.from_json(candidate.result)
+            checked = CheckedResult(**candidate.result)
             self._models.check(checked.model)
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             return self._publish(session, name, requests, checked, actor, decision)
