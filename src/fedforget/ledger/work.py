@@ -184,13 +184,11 @@ class Work:
         with self._core.writing() as session:
             requests = self.claimed(session, claim, *AT_WORK)
             for request in requests:
-                failures = request.failures + 1
-                if not retry or failures >= MOST_FAILURES:
-                    state, counted = RequestState.FAILED, {"failures": failures}
-                else:
-                    later = now + FIRST_BACK_OFF * 2 ** (failures - 1)
-                    state, counted = RequestState.QUEUED, {"failures": failures, "not_before": later}
-                self._requests.move(session, [request], state, claim.actor, reason=reason, also=counted)
+                request.failures, state = request.failures + 1, RequestState.FAILED
+                if retry and request.failures < MOST_FAILURES:
+                    request.not_before = now + FIRST_BACK_OFF * 2 ** (request.failures - 1)
+                    state = RequestState.QUEUED
+                self._requests.move(session, [request], state, claim.actor, reason=reason)
             self.release(session, claim.federation.name)
             return requests
 
