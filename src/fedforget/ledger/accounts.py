@@ -14,7 +14,7 @@ from typing import Any
 
 from argon2 import PasswordHasher
 from argon2.exceptions import VerificationError
-from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -58,10 +58,9 @@ class Accounts:
         hashed = None if password is None else _hash_password(password, name)
         try:
             with self._core.writing() as session:
-                values = {
-                    "name": name, "role": known, "password": hashed, "identity": identity, "made": self._core.clock(),
-                }  # fmt: skip
-                account = session.scalars(insert(Account).values(values).returning(Account)).one()
+                made = self._core.clock()
+                account = Account(name=name, role=known, password=hashed, identity=identity, made=made)
+                session.add(account)
                 said = {"account": name, "role": known, **recorded("account", account)}
                 self._core.append(session, actor, "account added", said)
                 return account
@@ -147,8 +146,7 @@ class Accounts:
             active = select(Account.name).where(Account.name == searchable(name), Account.disabled.is_(None))
             if session.scalar(active) is None:
                 raise MissingError("There is no such account.")
-            values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
-            session.execute(insert(SignIn).values(values))
+            session.add(SignIn(hash=_hash(secret), account=name, made=now, expires=now + lasting))
             self._core.append(session, name, "signed in", {"by": by})
         return secret
 
@@ -176,12 +174,12 @@ class Accounts:
     ) -> tuple[str, Token]:
         """A secret for scripts, shown this once, and its row."""
         label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
-        values = {
-            "id": secrets.token_hex(8), "hash": _hash(secret), "account": self.get(name).name, "label": label,
-            "made": now, "expires": None if lasting is None else now + lasting,
-        }  # fmt: skip
+        token = Token(
+            id=secrets.token_hex(8), hash=_hash(secret), account=self.get(name).name, label=label, made=now,
+            expires=None if lasting is None else now + lasting,
+        )  # fmt: skip
         with self._core.writing() as session:
-            token = session.scalars(insert(Token).values(values).returning(Token)).one()
+            session.add(token)
             said = {"account": name, "token": token.id, "label": label, **recorded("token", token)}
             self._core.append(session, actor, "token made", said)
         return secret, token
@@ -206,12 +204,11 @@ class Accounts:
     def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
         """A secret that signs in once. It is the account's only one: older links end."""
         secret, now, name = secrets.token_urlsafe(32), self._core.clock(), self.get(name).name
-        values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
         with self._core.writing() as session:
             # Two links made at once on PostgreSQL: the second waits here, and ends the first.
             session.execute(select(Account.name).where(Account.name == name).with_for_update(key_share=True))
             self._end_links(session, name)
-            session.execute(insert(Link).values(values))
+            session.add(Link(hash=_hash(secret), account=name, made=now, expires=now + lasting))
             self._core.append(session, actor, "link made", {"account": name})
         return secret
 
@@ -234,7 +231,8 @@ class Accounts:
             if why is not None:
                 self._core.append(session, account.name, "denied", {"by": "link", "why": why})
                 return None
-            session.execute(update(Link).where(Link.hash == link.hash).values(used=now))
+            link.used = now
+            session.flush()
             self._end_links(session, account.name)
             return _person(account)
 

@@ -37,7 +37,7 @@ class Core:
         self, session: Session, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None
     ) -> dict[str, Any]:
         """One more event, as plain values, in the caller's transaction. After all its other rows (see above)."""
-        session.flush()
+        session.flush()  # what the caller added and changed
         number, previous = session.execute(select(Head.number, Head.hash).with_for_update(key_share=True)).one()
         at, text = self.clock(), canonical(dict(body or {}))
         values = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from torch import Tensor
@@ -135,19 +135,16 @@ class Federations:
         values = _checked({**DEFAULTS, **settings})
         sha256, now = self._models.store(model), self._core.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description, "registered": now}
-        version = {
-            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST, "state": VersionState.CURRENT,
-            "published": now,
-        }  # fmt: skip
+        federation = Federation(**row, **values)
         try:
             with self._core.writing() as session:
-                federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
-                session.execute(insert(Version).values(version))
+                session.add(federation)
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 said |= recorded("federation", federation)
                 self._core.append(session, actor, "federation registered", said)
-                first = {"federation": name, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
-                self._core.append(session, actor, "version published", first)
+                first = {"federation": name, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+                session.add(Version(**first, number=1, state=VersionState.CURRENT, published=now))
+                self._core.append(session, actor, "version published", {"version": 1, **first})
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None

@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -85,8 +85,8 @@ class Keys:
                 if old is not None:
                     old.retired = now
                     self._core.append(session, actor, "key retired", {"key": old.id})
-                values = {"id": id, "public": public, "made": now}
-                key = session.scalars(insert(Key).values(values).returning(Key)).one()
+                key = Key(id=id, public=public, made=now)
+                session.add(key)
                 self._core.append(session, actor, "key made", {"key": id, "public": public})
         except BaseException as error:
             for name in (f"{id}.pem", f"{id}.public.pem"):
