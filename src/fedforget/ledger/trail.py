@@ -33,13 +33,13 @@ class Trail:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def append(self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None) -> int:
-        """Write down something that changed no row: a denial, a download. Its number."""
+    def append(self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None) -> None:
+        """Write down something that changed no row: a denial, a download."""
         if not (kind.isprintable() and 0 < len(kind) <= 32 and actor.isprintable() and 0 < len(actor) <= 128):
             raise InputError("An event has a kind of 1 to 32 characters and an actor of 1 to 128.")
         try:
             with self._core.writing() as session:
-                return int(self._core.append(session, actor, kind, body, request and check_id(request))["number"])
+                self._core.append(session, actor, kind, body, request and check_id(request))
         except IntegrityError:
             raise MissingError(f"There is no request '{request}'.") from None
 
