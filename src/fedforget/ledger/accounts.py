@@ -173,7 +173,7 @@ class Accounts:
         self, name: str, label: str, *, actor: str, lasting: timedelta | None = timedelta(days=90)
     ) -> tuple[str, Token]:
         """A secret for scripts, shown this once, and its row."""
-        label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
+        label, secret, now = check_label(label), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
         token = Token(
             id=secrets.token_hex(8), hash=_hash(secret), account=self.get(name).name, label=label, made=now,
             expires=None if lasting is None else now + lasting,
