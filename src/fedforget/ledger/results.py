@@ -35,10 +35,6 @@ class Handover:
     remains: tuple[tuple[str, str], ...] = ()
     """(kind, path under the home) of files that hold what the version before holds: destroyed with it."""
 
-    @property
-    def model(self) -> str:
-        return self.result.sha256
-
 
 @dataclass(frozen=True)
 class CheckedResult:
@@ -114,7 +110,7 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
         about = record["models"]["subject"]["sha256"]
     except (KeyError, TypeError):
         about = None
-    if about != handed.model:
+    if about != result.sha256:
         raise InputError(f"{handed.evidence} speaks of another model than the one to publish.")
     evidence = handed.evidence.read_text()
     report = None if handed.report is None else handed.report.read_text()
@@ -143,7 +139,7 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
     remains = [(kind, path, _hash_of_file(home, path)) for kind, path in handed.remains]
     return CheckedResult(
-        handed.model, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
+        result.sha256, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
     )
 
 

@@ -83,7 +83,7 @@ class Versions:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)
-        self._models.check(result.model)
+        self._models.check(checked.model)
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
             self._work.append_rungs(session, claim, requests, checked.rungs)
