@@ -1,18 +1,8 @@
 """Jobs on a Flower deployment: each is one `flwr run` of our app, which finds the job in its folder and leaves the
 result there. The worker runs beside the SuperLink, or shares its files, and as the same user.
 
-A federation's place is a file such as
-
-    connection = "federation"              # the SuperLink's name in Flower's config.toml
-    home = "/srv/federation/operator"      # the folder of that config.toml (default: $FLWR_HOME, else ~/.flwr)
-    run = "/srv/federation/run"            # what `flwr run` trained: the folder `out` of docs/deploy.md
-    run-config = {join-timeout-s = 60.0}   # more of the app's run config: classes, device, timeout-s, join-timeout-s
-
-    [[clients]]                            # only where the sites have data of their own; client 0 first
-    name = "site-0"
-    counts = [40, 41, 38]                  # how many samples of each class, or only: samples = 119
-
-A worker that takes over goes on with the run that the dead one began: its number is in the folder."""
+A federation's place is a file such as examples/deploy/federation.toml. A worker that takes over goes on with the run
+that the dead one began: its number is in the folder."""
 
 from __future__ import annotations
 
@@ -58,10 +48,15 @@ class FlowerPlace:
     """Where a Flower federation is, as its file says."""
 
     connection: str
+    """The SuperLink's name in Flower's config.toml."""
     home: Path
+    """The folder of that config.toml (default: $FLWR_HOME, else ~/.flwr)."""
     run: Path
+    """What `flwr run` trained: the folder `out` of docs/deploy.md."""
     run_config: dict[str, Any] = field(default_factory=dict)
     clients: tuple[dict[str, Any], ...] = ()
+    """Only where the sites have data of their own, client 0 first: each with the `counts` of its samples by class, or
+    how many `samples` there are, and perhaps a `name`."""
 
     @classmethod
     def read(cls, file: Path) -> FlowerPlace:
