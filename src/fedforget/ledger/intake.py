@@ -131,7 +131,7 @@ class Requests:
 
     def get(self, id: str) -> Request:
         with self._core.reading() as session:
-            return _get(session, check_id(id))
+            return _get(session, id)
 
     def find(self, beginning: str) -> Request:
         """The one request whose id begins like this: people do not type 32 digits."""
@@ -162,7 +162,7 @@ class Requests:
         """One or two months more, two in all, counted from when it was received; with a reason, before it is due."""
         reason = check_reason(reason)
         with self._core.writing() as session:
-            request = _get(session, check_id(id), lock=True)
+            request = _get(session, id, lock=True)
             if RequestState(request.state) in CLOSED:
                 raise ConflictError(f"The request is {request.state}; there is nothing left to extend.")
             total = request.extended + months
@@ -187,7 +187,7 @@ class Requests:
         only_from: RequestState | None = None,
     ) -> Request:
         with self._core.writing() as session:
-            request = _get(session, check_id(id), lock=True)
+            request = _get(session, id, lock=True)
             before = RequestState(request.state)
             if state not in TRANSITIONS[before] or only_from not in (None, before):
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
@@ -234,8 +234,7 @@ class Requests:
 
 
 def _get(session: Session, id: str, lock: bool = False) -> Request:
-    query = select(Request).where(Request.id == id)
-    found = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    found = session.get(Request, check_id(id), with_for_update={"key_share": True} if lock else None)
     if found is None:
         raise MissingError(f"There is no request '{id}'.")
     return found
