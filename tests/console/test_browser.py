@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.clock import utc_now
+from fedforget.ledger.federations import Description
 from fedforget.requests import ErasureRequest
 
 pytestmark = pytest.mark.real
@@ -223,7 +223,7 @@ def test_the_form_follows_the_federation(browser: Browser, tmp_path: Path):
     with Ledger.open(home) as ledger:
         World(ledger, Ticking())
         for name, shape in (("images", (1, 8, 8)), ("unknown", ())):
-            about = replace(DESCRIPTION, shape=shape)
+            about: Description = {**DESCRIPTION, "shape": list(shape)}
             ledger.federations.register(name, "local", "/nowhere", about, {"w": torch.zeros(3)})
         secrets = [
             ledger.accounts.open_session(name, by="test", lasting=timedelta(days=1)) for name in ("oscar", "ann")

@@ -68,10 +68,10 @@ def test_a_rejected_result_that_is_a_version_s_too_stays(world: World):
     held = world.result(claim, fell=9.0)
     world.ledger.versions.finish(claim, held)
     world.ledger.federations.register(
-        "other", "local", "/nowhere", DESCRIPTION, weights(world.ledger, held.model), keep_days=1
+        "other", "local", "/nowhere", DESCRIPTION, weights(world.ledger, held.result.sha256), keep_days=1
     )
     world.ledger.versions.decide(request.id, False, "It lost too much.", actor="oscar")
-    assert world.ledger.models.path(held.model).exists()
+    assert world.ledger.models.path(held.result.sha256).exists()
     assert world.ledger.trail.check().intact
 
 

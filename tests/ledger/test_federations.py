@@ -14,7 +14,7 @@ from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import ConflictError, MissingError
-from fedforget.ledger.federations import Description, describe_run
+from fedforget.ledger.federations import check_there, describe, describe_run
 from fedforget.params import digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig
@@ -50,8 +50,8 @@ def test_a_run_folder_as_a_federation(ledger: Ledger, run: Path):
 
 def test_numbers_and_nothing_else(run: Path):
     description, _ = describe_run(run)
-    numbers = json.dumps(description.to_json())
-    assert set(description.to_json()) == {"classes", "clients", "shape"}
+    numbers = json.dumps(description)
+    assert set(description) == {"classes", "clients", "shape"}
     assert all(set(client) == {"client", "name", "samples", "counts"} for client in json.loads(numbers)["clients"])
 
 
@@ -75,7 +75,7 @@ def test_a_run_that_is_not_finished_is_refused(ledger: Ledger, tmp_path: Path):
         ({"kind": "cloud"}, "local or flower"),
         ({"place": ""}, "needs a place"),
         ({"place": "a\0b"}, "needs a place"),
-        ({"description": Description((), {})}, "at least one client"),
+        ({"description": describe((), {})}, "at least one client"),
         ({"method": "magic"}, "magic"),
         ({"preset": "magic"}, "magic"),
         ({"settings": {"magic": 1}}, "magic"),
@@ -124,31 +124,31 @@ def test_a_name_is_taken_once(world: World):
 
 
 def test_clients_that_do_not_say_how_their_samples_are_spread():
-    quiet = Description(("a", "b"), {0: (), 1: ()}, {0: "north"}, {0: 10, 1: 20})
-    again = Description.from_json(quiet.to_json())
-    assert (again.total(1), again.names, again.counts) == (20, {0: "north", 1: "client 1"}, {0: (), 1: ()})
+    (said,) = describe(["a", "b"], {1: [2, 0]})["clients"]
+    assert said == {"client": 1, "name": "client 1", "samples": 2, "counts": [2, 0]}
+    quiet = {"classes": ["a", "b"], "clients": [{**said, "counts": []}], "shape": []}
+    check_there(ErasureRequest.of_class(1, 1), quiet)
+    check_there(ErasureRequest.of_samples(1, [3, 5]), quiet)
+    with pytest.raises(InputError, match=r"^The request names 3 samples, more than client 1 has\.$"):
+        check_there(ErasureRequest.of_samples(1, [3, 5, 7]), quiet)
 
 
 def test_a_feature_is_held_against_the_samples_shape(run: Path):
     description, _ = describe_run(run)
-    assert description.shape == (1, 8, 8)
-    again = Description.from_json(description.to_json())
-    again.check(ErasureRequest.of_feature(0, [3, 3, 2, 2]))
+    assert description["shape"] == [1, 8, 8]
+    check_there(ErasureRequest.of_feature(0, [3, 3, 2, 2]), description)
     with pytest.raises(InputError, match=r"^The patch 7,3,2,2 reaches beyond the image of 8x8 pixels\.$"):
-        again.check(ErasureRequest.of_feature(0, [7, 3, 2, 2]))
+        check_there(ErasureRequest.of_feature(0, [7, 3, 2, 2]), description)
     with pytest.raises(InputError, match=r"^The samples have the shape \(1, 8, 8\) and no columns; name a patch"):
-        again.check(ErasureRequest.of_feature(0, 3))
+        check_there(ErasureRequest.of_feature(0, 3), description)
     with pytest.raises(InputError, match=r"^Client 9 does not exist"):
-        again.check(ErasureRequest.of_feature(9, [3, 3, 2, 2]))
-    table = Description(("a",), {0: (5,)}, shape=(30,))
-    table.check(ErasureRequest.of_feature(0, 29))
+        check_there(ErasureRequest.of_feature(9, [3, 3, 2, 2]), description)
+    table = describe(["a"], {0: [5]}, [30])
+    check_there(ErasureRequest.of_feature(0, 29), table)
     with pytest.raises(InputError, match=r"^Column 30 does not exist; the table has columns 0 to 29\.$"):
-        table.check(ErasureRequest.of_feature(0, 30))
+        check_there(ErasureRequest.of_feature(0, 30), table)
 
 
 def test_a_description_from_before_features_leaves_the_shape_to_the_client():
-    old = Description(("a",), {0: (5,)}, shape=(30,)).to_json()
-    del old["shape"]
-    again = Description.from_json(old)
-    assert again.shape == ()
-    again.check(ErasureRequest.of_feature(0, 30))
+    old = {name: value for name, value in describe(["a"], {0: [5]}, [30]).items() if name != "shape"}
+    check_there(ErasureRequest.of_feature(0, 30), old)

@@ -113,12 +113,12 @@ def test_any_history_fits_together(world: World):
     @settings(max_examples=60, deadline=None, derandomize=True)
     @given(steps=STEPS)
     def fits_together(steps: list[tuple[str, int, int]]) -> None:
-        before = world.ledger.requests.counts()
+        before = world.ledger.trail.figures()["requests"]
         history = History(world)
         for step in steps:
             history.do(*step)
         history.check()
-        new = sum(world.ledger.requests.counts().values()) - sum(before.values())
+        new = sum(world.ledger.trail.figures()["requests"].values()) - sum(before.values())
         assert new == len(set(history.ids)), "none lost, none twice"
         done.update(history.done)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_worlds import DESCRIPTION, Ticking, World
+from ledger_worlds import Ticking, World
 
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
@@ -135,7 +135,7 @@ def test_at_the_same_moment_too(world: World):
         answers = list(pool.map(all_of_them, range(8)))
     assert len({tuple(id for id, _ in answer) for answer in answers}) == 1, "everybody got the same ids"
     assert sum(created for answer in answers for _, created in answer) == 10
-    assert world.ledger.requests.counts()["received"] == 10
+    assert world.ledger.trail.figures()["requests"]["received"] == 10
     assert len(world.ledger.trail.events(kinds=["received"], limit=100)) == 10
     assert world.ledger.trail.check().intact
 
@@ -371,8 +371,8 @@ def test_filters(world: World):
     assert found(states=sorted(OPEN)) == {mine.id, other.id, theirs.id}
     assert found(states=[]) == set()
     assert found(federation="no\0ne", asked_by="\ud800") == set()
-    assert ledger.requests.counts(asked_by="oscar")["received"] == 1
-    assert ledger.requests.counts() == {**dict.fromkeys(RequestState, 0), "received": 3, "done": 1}
+    assert ledger.trail.figures(asked_by="oscar")["requests"]["received"] == 1
+    assert ledger.trail.figures()["requests"] == {**dict.fromkeys(RequestState, 0), "received": 3, "done": 1}
 
 
 @pytest.mark.parametrize(
@@ -383,10 +383,3 @@ def test_filters(world: World):
 def test_a_list_that_cannot_be(world: World, wrong: dict[str, Any]):
     with pytest.raises(InputError, match=r"1 to 500|'lost' is unknown|no cursor|no request"):
         world.ledger.requests.page(**wrong)
-
-
-def test_a_description_goes_there_and_back():
-    again = type(DESCRIPTION).from_json(json.loads(json.dumps(DESCRIPTION.to_json())))
-    assert again.counts == DESCRIPTION.counts
-    assert again.total(1) == 16
-    assert again.names[2] == "client 2"

@@ -70,7 +70,7 @@ def restored(revision: str, new_url: str | None, tmp_path: Path) -> Iterator[Led
 def look_at(ledger: Ledger, revision: str) -> None:
     """All of it is there and whole, what was signed verifies, and it works on."""
     assert ledger.trail.check(pin_of(revision)).problems == ()
-    states = ledger.requests.counts()
+    states = ledger.trail.figures()["requests"]
     assert (states["done"], states["deciding"], states["queued"]) == ((1, 1, 1) if revision == "0002" else (2, 1, 1))
     versions = ledger.versions.of("digits")
     destroyed = [version.number for version in versions if version.state == "destroyed"]

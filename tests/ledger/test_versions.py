@@ -37,14 +37,14 @@ def test_a_version_says_where_it_comes_from(world: World):
     assert second.to_json() == done.version.to_json() == world.ledger.versions.current("digits").to_json()
     assert (first.state, second.state, second.parent, second.kind) == ("superseded", "current", 1, "forgotten")
     assert (second.sha256, second.method, second.settings, second.cost) == (
-        result.model, "ladder", {"epochs": 1}, Cost(bytes=3).to_json(),
+        result.result.sha256, "ladder", {"epochs": 1}, Cost(bytes=3).to_json(),
     )  # fmt: skip
     assert (second.verdict, second.accuracy_before, second.accuracy_after) == ("forgotten", 90.0, 89.5)
     found = world.ledger.requests.get(request.id)
     assert (found.state, found.version) == ("done", 2)
     assert world.ledger.requests.evidence_of(request.id) == result.evidence.read_text()
     assert world.ledger.requests.report_of(request.id) is None
-    assert torch.equal(weights(world.ledger, second.sha256)["w"], weights(world.ledger, result.model)["w"])
+    assert torch.equal(weights(world.ledger, second.sha256)["w"], weights(world.ledger, result.result.sha256)["w"])
 
 
 def test_the_trail_says_the_same_as_ever(world: World):
@@ -129,7 +129,7 @@ def test_a_model_that_is_not_there_is_not_published(world: World):
     claim = world.claim()
     world.ledger.work.start_audit(claim)
     result = world.result(claim)
-    path = world.ledger.models.path(result.model)
+    path = world.ledger.models.path(result.result.sha256)
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(InputError, match="was changed"):
         world.ledger.versions.finish(claim, result)
@@ -307,7 +307,7 @@ def test_requests_that_were_served_together_share_the_decision(world: World):
     world.serve(fell=9.0)
     done = world.ledger.versions.decide(second.id, True, "fine", actor="oscar")
     assert [request.id for request in done.requests] == [first.id, second.id]
-    assert world.ledger.requests.counts()["done"] == 2
+    assert world.ledger.trail.figures()["requests"]["done"] == 2
 
 
 def test_a_result_from_an_older_version_cannot_be_published(world: World):

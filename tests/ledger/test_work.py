@@ -100,7 +100,7 @@ def test_one_that_failed_is_served_alone(world: World):
         world.ledger.work.start_audit(claim)
         world.ledger.versions.finish(claim, world.result(claim))
     assert claims == [1, 1, 1]
-    assert world.ledger.requests.counts()["done"] == 3
+    assert world.ledger.trail.figures()["requests"]["done"] == 3
 
 
 # Leases
@@ -161,7 +161,7 @@ def test_the_dead_have_nothing_more_to_say(world: World, call: str, then: str):
     assert world.ledger.trail.head() == before
     if then == "claimed":
         world.ledger.versions.finish(claim, world.result(claim))
-    assert world.ledger.requests.counts()["done"] == 1
+    assert world.ledger.trail.figures()["requests"]["done"] == 1
     assert len(world.ledger.versions.of("digits")) == 2
 
 
@@ -297,7 +297,7 @@ def test_many_workers_at_once(world: World):
             try:
                 claim = world.ledger.work.claim(f"worker-{number}")
                 if claim is None:
-                    if world.ledger.requests.counts()["done"] == len(ids):
+                    if world.ledger.trail.figures()["requests"]["done"] == len(ids):
                         done.set()
                     continue
                 world.ledger.work.start_audit(claim)

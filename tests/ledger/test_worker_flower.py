@@ -234,7 +234,8 @@ def test_a_place_is_checked_before_anything_is_begun(tmp_path: Path):
     place = FlowerPlace.read(write_place(file))
     assert (place.run, place.home) == (tmp_path / "trained", tmp_path / "flower" / "home")
     description, model = describe_flower(file)
-    assert sum(map(description.total, (0, 1))) == 120
+    assert [client["client"] for client in description["clients"]] == [0, 1]
+    assert sum(client["samples"] for client in description["clients"]) == 120
     assert digest(model) == digest(Run(tmp_path / "trained").load_model())
 
 
@@ -266,9 +267,10 @@ def test_sites_with_data_of_their_own_are_described_in_the_file(tmp_path: Path):
         file.read_text() + '[[clients]]\nname = "north"\nsamples = 70\n[[clients]]\ncounts = ' + str(list(range(10)))
     )
     description, _ = describe_flower(file)
-    assert (description.total(0), description.total(1)) == (70, 45)
-    assert description.names[0] == "north"
-    assert description.shape == (1, 8, 8)
+    north, south = description["clients"]
+    assert (north["samples"], south["samples"]) == (70, 45)
+    assert north["name"] == "north"
+    assert description["shape"] == [1, 8, 8]
     file.write_text(file.read_text() + "\n[[clients]]\nsamples = 1\n")
     with pytest.raises(InputError, match="must describe 2 clients"):
         describe_flower(file)

@@ -23,7 +23,7 @@ from fedforget.federation.cost import Cost
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.core import Core
-from fedforget.ledger.federations import Description
+from fedforget.ledger.federations import describe
 from fedforget.ledger.recorded import recorded
 from fedforget.ledger.results import Handover
 from fedforget.ledger.schema import Federation, Request, Version
@@ -37,7 +37,7 @@ from fedforget.runs.folder import Trunk
 from fedforget.runs.record import Result
 from fedforget.runs.store import load_model
 
-DESCRIPTION = Description(("zero", "one", "two"), {0: (5, 5, 0), 1: (3, 4, 9), 2: (1, 1, 1)}, shape=(6,))
+DESCRIPTION = describe(["zero", "one", "two"], {0: [5, 5, 0], 1: [3, 4, 9], 2: [1, 1, 1]}, [6])
 READINGS = [
     Evidence("accuracy", "high", Reading(0.6, 0.2), Reading(66.0, 1.2), tuple(Reading(v, 0.2) for v in (0.4, 0.7))),
     Evidence("loss", "low", Reading(2.0, 0.1), Reading(0.1, 0.1), tuple(Reading(v, 0.1) for v in (2.1, 1.9)), False),
@@ -238,6 +238,5 @@ def change(ledger: Ledger, statement: str, **values: Any) -> None:
 
 def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """argon2 with the least it can do, where its strength is not what is tested."""
-    cheap = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-    monkeypatch.setattr(accounts, "_hasher", lambda: cheap)
+    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
     accounts._nobodys_password.cache_clear()

@@ -36,11 +36,8 @@ def work(
     with needs_service():
         from fedforget.ledger.worker import Worker
     log = logging.getLogger("fedforget")
-    if not log.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
-        log.addHandler(handler)
-        log.setLevel(logging.WARNING if as_json else logging.INFO)
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S")
+    log.setLevel(logging.WARNING if as_json else logging.INFO)
     with open_ledger(home, url) as ledger:
         if federation is not None:
             ledger.federations.get(federation)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.resources import as_file, files
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +32,6 @@ from fedforget.errors import FedForgetError
 from fedforget.ledger.book import Ledger
 
 log = logging.getLogger("fedforget.console")
-TIDY_SECONDS = 3600.0
 ROUTERS = (
     monitoring.router, sign_in.router, oidc.router, request_pages.router, requests.pages, federations.pages,
     trail.pages, accounts.pages, requests.api, federations.api, trail.api, accounts.api,
@@ -49,9 +46,7 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = THREADS
         console.start()
-        tidying = asyncio.create_task(_tidy(console))
         yield
-        tidying.cancel()
         await anyio.to_thread.run_sync(console.stop)
 
     app = FastAPI(
@@ -61,7 +56,7 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
     app.state.console = console
     for router in ROUTERS:
         app.router.routes.extend(router.routes)  # one flat list: found fast, and checked below
-    app.mount("/static", Assets())
+    app.mount("/static", Assets(packages=[("fedforget.console", "static")]))
     app.exception_handler(DeniedError)(_denied)
     app.exception_handler(FedForgetError)(_refused)
     app.exception_handler(RequestValidationError)(_invalid)
@@ -74,31 +69,16 @@ def make_app(ledger: Ledger, settings: ConsoleSettings, *, with_worker: bool = F
     return app
 
 
-async def _tidy(console: Console) -> None:
-    """Now and then, throw away sessions and links that have expired."""
-    while True:
-        await asyncio.sleep(TIDY_SECONDS)
-        try:
-            await anyio.to_thread.run_sync(console.ledger.accounts.tidy_secrets)
-        except FedForgetError as error:
-            log.warning("expired sessions could not be thrown away: %s", error)
-
-
 def check_every_route(app: FastAPI) -> None:
     """Nothing is served that names no permission, except the files of style."""
     for route in app.routes:
-        if isinstance(route, Mount) and isinstance(route.app, Assets):
-            continue
-        if not isinstance(route, GuardedRoute):
+        style = isinstance(route, Mount) and isinstance(route.app, Assets)
+        if not style and not isinstance(route, GuardedRoute):
             raise AssertionError(f"{route} is served without a permission")
 
 
 class Assets(StaticFiles):
     """Our own style and script. Their addresses change with their content."""
-
-    def __init__(self) -> None:
-        with as_file(files("fedforget.console").joinpath("static")) as folder:
-            super().__init__(directory=folder)
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -149,14 +129,14 @@ def _answer(request: Request, status: int, detail: str, **more: Any) -> Response
 
 
 def _denied(request: Request, error: DeniedError) -> Response:
-    if error.status == 401 and not for_programs(request) and request.method in ("GET", "HEAD"):
+    if error.status_code == 401 and not for_programs(request) and request.method in ("GET", "HEAD"):
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = f"?next={quote(where)}" if where != "/" else ""
         response: Response = RedirectResponse(f"/sign-in{back}", 303)
     else:
-        response = _answer(request, error.status, error.detail, headers=error.headers)
+        response = _answer(request, error.status_code, error.detail, headers=error.headers)
     settings = request.app.state.console.settings
-    if error.status == 401 and settings.cookie in request.cookies:
+    if error.status_code == 401 and settings.cookie in request.cookies:
         drop_cookie(response, settings)
     return response
 

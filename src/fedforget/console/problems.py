@@ -8,6 +8,7 @@ from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -27,12 +28,8 @@ class Problem(BaseModel):
     fields: dict[str, str] = Field(default_factory=dict, description="What is wrong with which part of the input.")
 
 
-class DeniedError(Exception):
-    """Not for this visitor. `status`: 401 who are you, 403 not you, 429 not so often."""
-
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, dict(headers or {})
+class DeniedError(HTTPException):
+    """Not for this visitor: 401 who are you, 403 not you, 429 not so often."""
 
 
 def status_of(error: FedForgetError) -> int:

@@ -88,21 +88,16 @@ class DemoProcess:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.progress: dict[str, Any] = {"state": "idle", "stage": "", "fraction": 0.0}
+        """state (idle, running, done, failed), stage, fraction, the reason of a failure. Replaced, never changed."""
         self._process: subprocess.Popen[str] | None = None
-        self._said: dict[str, Any] = {"state": "idle", "stage": "", "fraction": 0.0}
-        self._lock = threading.Lock()
-
-    @property
-    def progress(self) -> dict[str, Any]:
-        """state (idle, running, done, failed), stage, fraction, and the reason of a failure."""
-        with self._lock:
-            return dict(self._said)
+        self._starting = threading.Lock()
 
     def start(self, actor: str) -> None:
-        with self._lock:
-            if self._said["state"] == "running":
+        with self._starting:
+            if self.progress["state"] == "running":
                 raise ConflictError("The demo federation is being trained already.")
-            self._said = {"state": "running", "stage": "starting", "fraction": 0.0}
+            self.progress = {"state": "running", "stage": "starting", "fraction": 0.0}
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             self._process = child(self.ledger, "demo", actor, **pipes)
         threading.Thread(target=self._follow, args=(self._process,), name="demo", daemon=True).start()
@@ -112,16 +107,14 @@ class DemoProcess:
         assert process.stderr is not None
         with process:  # closes the pipes, and waits
             for line in process.stdout:
-                with self._lock:
-                    self._said |= json.loads(line)
+                self.progress = self.progress | json.loads(line)
             reason = process.stderr.read().strip()
-        with self._lock:
-            if process.returncode == 0:
-                self._said |= {"state": "done", "fraction": 1.0}
-                return
-            log.error("the demo federation could not be trained: %s", reason)
-            last = reason.splitlines()[-1] if reason else "the process was stopped"
-            self._said |= {"state": "failed", "reason": last[:300]}
+        if process.returncode == 0:
+            self.progress = self.progress | {"state": "done", "fraction": 1.0}
+            return
+        log.error("the demo federation could not be trained: %s", reason)
+        last = reason.splitlines()[-1] if reason else "the process was stopped"
+        self.progress = self.progress | {"state": "failed", "reason": last[:300]}
 
     def stop(self) -> None:
         if self._process is not None:

@@ -19,9 +19,9 @@ from fedforget.console.visitors import Visitor
 from fedforget.errors import FedForgetError
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.states import CLOSED, RequestState
+from fedforget.ledger.trail import SOON
 
 Handler = Callable[..., Response]
-SOON = timedelta(days=7)
 STATE_TONES = {
     "received": "new", "accepted": "wait", "queued": "wait", "forgetting": "work", "auditing": "work",
     "deciding": "decide", "done": "good", "failed": "bad", "refused": "off",

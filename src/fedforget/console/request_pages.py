@@ -188,10 +188,6 @@ def live_progress(visitor: Reader, id: str) -> Response:
     """How far it is, for a page that asks again and again until the request is settled."""
     request = visitor.request(id)
     progress = cases.progress_of(visitor, [request]).get(id)
-    said = {"stage": None, "fraction": None} if progress is None else progress.to_json()
-    return JSONResponse(
-        {
-            "state": request.state, "reason": request.reason, "stage": said["stage"], "fraction": said["fraction"],
-            "settled": request.state in CLOSED,
-        }
-    )  # fmt: skip
+    reached = {"stage": progress and progress.stage, "fraction": progress and progress.fraction}
+    settled = request.state in CLOSED
+    return JSONResponse({"state": request.state, "reason": request.reason, **reached, "settled": settled})

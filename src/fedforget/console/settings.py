@@ -1,23 +1,5 @@
-"""How a console is set up: by the options of `fedforget serve` and by console.toml in the home folder.
-
-[limits]
-sign_ins_per_minute = 10        # from one address, and for one account
-submissions_per_minute = 30     # by one account
-denials_per_minute = 60         # from one address, before it is turned away unheard
-connections_per_address = 100   # at once, where the console speaks TLS itself
-
-[session]
-hours = 12
-
-[oidc]
-issuer = "https://login.example.org"
-client_id = "fedforget"
-client_secret_file = "/etc/fedforget/oidc-secret"   # or $FEDFORGET_OIDC_SECRET; a public client has none
-label = "Sign in with Example"
-newcomers = "requester"         # the role of people who have no account yet; without it they are refused
-role_claim = "groups"           # optional: the provider says the role
-roles = { dpo = "officer", ml-ops = "operator" }
-"""
+"""How a console is set up: by the options of `fedforget serve`, and by console.toml in the home folder with the parts
+[limits], [session] and [oidc], as docs/console.md shows it."""
 
 from __future__ import annotations
 
@@ -42,9 +24,13 @@ class Limits:
     """How much one visitor may ask for before being told to wait."""
 
     sign_ins_per_minute: int = 10
+    """From one address, and for one account."""
     submissions_per_minute: int = 30
+    """By one account."""
     denials_per_minute: int = 60
+    """To one visitor, before it is turned away unheard."""
     connections_per_address: int = 100
+    """At once, where the console speaks TLS itself."""
     body_bytes: int = 2_000_000
 
 
@@ -55,9 +41,12 @@ class OidcSettings:
     issuer: str
     client_id: str
     client_secret: str | None = None
+    """From `client_secret_file`, or $FEDFORGET_OIDC_SECRET; a public client has none."""
     label: str = "Sign in with your organisation"
     newcomers: Role | None = None
+    """The role of people who have no account yet; without it they are refused."""
     role_claim: str | None = None
+    """Where the provider says people's roles, by the words of `roles`."""
     roles: Mapping[str, Role] = field(default_factory=dict)
     scope: str = "openid profile email"
 

@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
+from argon2 import PasswordHasher
+from argon2.exceptions import VerificationError
+from sqlalchemy import ColumnElement, delete, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -24,6 +26,8 @@ from fedforget.ledger.passwords import LONGEST_PASSWORD, check_password
 from fedforget.ledger.recorded import recorded
 from fedforget.ledger.schema import Account, Link, SignIn, Token
 from fedforget.ledger.states import Role
+
+HASHER = PasswordHasher()
 
 
 @dataclass(frozen=True)
@@ -54,10 +58,9 @@ class Accounts:
         hashed = None if password is None else _hash_password(password, name)
         try:
             with self._core.writing() as session:
-                values = {
-                    "name": name, "role": known, "password": hashed, "identity": identity, "made": self._core.clock(),
-                }  # fmt: skip
-                account = session.scalars(insert(Account).values(values).returning(Account)).one()
+                made = self._core.clock()
+                account = Account(name=name, role=known, password=hashed, identity=identity, made=made)
+                session.add(account)
                 said = {"account": name, "role": known, **recorded("account", account)}
                 self._core.append(session, actor, "account added", said)
                 return account
@@ -143,8 +146,7 @@ class Accounts:
             active = select(Account.name).where(Account.name == searchable(name), Account.disabled.is_(None))
             if session.scalar(active) is None:
                 raise MissingError("There is no such account.")
-            values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
-            session.execute(insert(SignIn).values(values))
+            session.add(SignIn(hash=_hash(secret), account=name, made=now, expires=now + lasting))
             self._core.append(session, name, "signed in", {"by": by})
         return secret
 
@@ -171,13 +173,13 @@ class Accounts:
         self, name: str, label: str, *, actor: str, lasting: timedelta | None = timedelta(days=90)
     ) -> tuple[str, Token]:
         """A secret for scripts, shown this once, and its row."""
-        label, secret, now = check_label(label, "token's label"), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
-        values = {
-            "id": secrets.token_hex(8), "hash": _hash(secret), "account": self.get(name).name, "label": label,
-            "made": now, "expires": None if lasting is None else now + lasting,
-        }  # fmt: skip
+        label, secret, now = check_label(label), f"ff_{secrets.token_urlsafe(32)}", self._core.clock()
+        token = Token(
+            id=secrets.token_hex(8), hash=_hash(secret), account=self.get(name).name, label=label, made=now,
+            expires=None if lasting is None else now + lasting,
+        )  # fmt: skip
         with self._core.writing() as session:
-            token = session.scalars(insert(Token).values(values).returning(Token)).one()
+            session.add(token)
             said = {"account": name, "token": token.id, "label": label, **recorded("token", token)}
             self._core.append(session, actor, "token made", said)
         return secret, token
@@ -202,12 +204,11 @@ class Accounts:
     def make_link(self, name: str, *, lasting: timedelta = timedelta(hours=1), actor: str = SYSTEM) -> str:
         """A secret that signs in once. It is the account's only one: older links end."""
         secret, now, name = secrets.token_urlsafe(32), self._core.clock(), self.get(name).name
-        values = {"hash": _hash(secret), "account": name, "made": now, "expires": now + lasting}
         with self._core.writing() as session:
             # Two links made at once on PostgreSQL: the second waits here, and ends the first.
             session.execute(select(Account.name).where(Account.name == name).with_for_update(key_share=True))
             self._end_links(session, name)
-            session.execute(insert(Link).values(values))
+            session.add(Link(hash=_hash(secret), account=name, made=now, expires=now + lasting))
             self._core.append(session, actor, "link made", {"account": name})
         return secret
 
@@ -230,7 +231,8 @@ class Accounts:
             if why is not None:
                 self._core.append(session, account.name, "denied", {"by": "link", "why": why})
                 return None
-            session.execute(update(Link).where(Link.hash == link.hash).values(used=now))
+            link.used = now
+            session.flush()
             self._end_links(session, account.name)
             return _person(account)
 
@@ -240,12 +242,12 @@ class Accounts:
         alive = Link.account == name, Link.used.is_(None), Link.expires > now
         session.execute(update(Link).where(*alive).values(expires=now))
 
-    def tidy_secrets(self) -> int:
-        """Throw away sessions and links that have expired; how many."""
+    def tidy_secrets(self) -> None:
+        """Throw away sessions and links that have expired."""
         now = self._core.clock()
         with self._core.writing() as session:
-            gone = [delete(kind).where(kind.expires <= now).returning(kind.hash) for kind in (SignIn, Link)]
-            return sum(len(session.scalars(query).all()) for query in gone)
+            for kind in (SignIn, Link):
+                session.execute(delete(kind).where(kind.expires <= now))
 
 
 def _person(account: Account) -> Person:
@@ -257,28 +259,19 @@ def _hash(secret: str) -> str:
 
 
 @cache
-def _hasher() -> Any:
-    from argon2 import PasswordHasher
-
-    return PasswordHasher()
-
-
-@cache
 def _nobodys_password() -> str:
     """Hashed where there is no account, so that an answer takes as long."""
-    return str(_hasher().hash(secrets.token_urlsafe(16)))
+    return HASHER.hash(secrets.token_urlsafe(16))
 
 
 def _hash_password(password: str, account: str) -> str:
     check_password(password, account)
-    return str(_hasher().hash(password.encode(errors="replace")))
+    return HASHER.hash(password.encode(errors="replace"))
 
 
 def _password_is(stored: str | None, password: str) -> bool:
-    from argon2.exceptions import VerificationError
-
     try:
-        _hasher().verify(stored or _nobodys_password(), password.encode(errors="replace"))
+        HASHER.verify(stored or _nobodys_password(), password.encode(errors="replace"))
     except VerificationError:
         return False
     return stored is not None

@@ -66,11 +66,6 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
 
 def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
     files: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-
-    def add(name: str, file: IO[bytes]) -> None:
-        files[name], sizes[name] = _add(tar, name, file)
-
     with ledger.database.snapshot() as connection:
         tables = _tables(connection)
         rows: dict[str, int] = {}
@@ -86,7 +81,7 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
                         )
                     spool.write(line)
                     rows[name] += 1
-                add(f"tables/{name}.jsonl", spool)
+                files[f"tables/{name}.jsonl"] = _add(tar, f"tables/{name}.jsonl", spool)
         with Session(connection) as session:
             pin, models = head_of(session), sorted(named_files(session))
             beside = set(session.scalars(select(Remains.path).where(Remains.destroyed.is_(None))))
@@ -96,20 +91,20 @@ def _fill(ledger: Ledger, tar: tarfile.TarFile, with_keys: bool) -> Pin:
             raise InputError(f"{path} is missing, so the backup would not be whole; run `fedforget ledger check`.")
         name = f"models/{path.name}"
         with open(path, "rb") as file:
-            add(name, file)
+            files[name] = _add(tar, name, file)
         if files[name] != path.stem:
             raise TamperedError(f"{path} was changed; run `fedforget ledger check`.")
     for name in sorted(beside | {SETTINGS_FILE}):
         # A worker's own files: it may be writing them anew, or have cleared them away. And there may be no settings.
         with suppress(FileNotFoundError), open(ledger.home / name, "rb") as file:
-            add(name, file)
+            files[name] = _add(tar, name, file)
     for path in sorted(ledger.keys.folder.glob("*.pem")):
         if with_keys or path.name.endswith(".public.pem"):
             with open(path, "rb") as file:
-                add(f"keys/{path.name}", file)
+                files[f"keys/{path.name}"] = _add(tar, f"keys/{path.name}", file)
     manifest = {
         "schema": SCHEMA, "fedforget": code_version(), "made": to_text(ledger.clock()), "revision": revision,
-        "pin": str(pin), "rows": rows, "files": files, "sizes": sizes,
+        "pin": str(pin), "rows": rows, "files": files, "sizes": {entry.name: entry.size for entry in tar.getmembers()},
     }  # fmt: skip
     _add(tar, MANIFEST, io.BytesIO((json.dumps(manifest, indent=1) + "\n").encode()))
     return pin
@@ -186,13 +181,12 @@ def _tables(connection: Connection) -> dict[str, TableClause]:
     return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
 
 
-def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> tuple[str, int]:
-    """Put a file into the archive; its SHA-256 and its size."""
-    size = file.seek(0, os.SEEK_END)
+def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> str:
+    """Put a file into the archive; its SHA-256."""
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = file.seek(0, os.SEEK_END), 0o600
     file.seek(0)
     sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
     file.seek(0)
-    entry = tarfile.TarInfo(name)
-    entry.size, entry.mode = size, 0o600
     tar.addfile(entry, file)
-    return sha256, size
+    return sha256

@@ -108,7 +108,9 @@ def migrate(home: Path | None = None, url: str | None = None) -> tuple[str, str]
             raise InputError(f"There is no ledger in {home} yet; it is made when it is first used.")
         if before > newest:
             raise InputError(f"The ledger's schema {before} is newer than this fedforget, which knows {newest}.")
-        database.migrate()
+        with database.changing_schema() as connection:
+            upgrade(connection, "head")
+            triggers.create(connection)  # as they are now: a table that is rebuilt loses its own
         return before, newest
     finally:
         database.close()

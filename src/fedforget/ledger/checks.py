@@ -41,22 +41,22 @@ def _matching(text: str, pattern: str, told: str) -> str:
     return text
 
 
-def check_reason(reason: str, what: str = "reason") -> str:
+def check_reason(reason: str) -> str:
     """Text for people: some, not too much, and nothing that a terminal or a database would stumble over."""
     reason = " ".join(reason.split())
     if not reason:
-        raise InputError(f"A {what} is needed; say in a sentence why.")
+        raise InputError("A reason is needed; say in a sentence why.")
     if len(reason) > LONGEST_REASON:
-        raise InputError(f"The {what} has {len(reason)} characters; {LONGEST_REASON} are enough.")
+        raise InputError(f"The reason has {len(reason)} characters; {LONGEST_REASON} are enough.")
     if not reason.isprintable():
-        raise InputError(f"The {what} holds characters that cannot be printed.")
+        raise InputError("The reason holds characters that cannot be printed.")
     return reason
 
 
-def check_label(label: str, what: str) -> str:
+def check_label(label: str) -> str:
     label = label.strip()
     if not label or len(label) > 64 or not label.isprintable():
-        raise InputError(f"The {what} must be 1 to 64 characters that can be printed.")
+        raise InputError("The token's label must be 1 to 64 characters that can be printed.")
     return label
 
 
@@ -68,10 +68,10 @@ def check_word(kind: type[Word], value: str, what: str) -> Word:
         raise InputError(f"The {what} '{_short(value)}' is unknown; choose one of {known}.") from None
 
 
-def check_id(text: str, what: str = "request") -> str:
-    """A stranger's id: one that cannot be is one that is not there."""
+def check_id(text: str) -> str:
+    """A stranger's id of a request: one that cannot be is one that is not there."""
     if not re.fullmatch(r"[0-9a-f]{32}", text):
-        raise MissingError(f"There is no {what} '{_short(text)}'.")
+        raise MissingError(f"There is no request '{_short(text)}'.")
     return text
 
 

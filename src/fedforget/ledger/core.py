@@ -5,18 +5,17 @@ chain's head last of all."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import Select, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from fedforget.ledger.chain import Pin, canonical, hash_of
 from fedforget.ledger.checks import searchable
-from fedforget.ledger.clock import Clock, to_text, utc_now
+from fedforget.ledger.clock import Clock, utc_now
 from fedforget.ledger.database import Database
 from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Base, Event, Head
@@ -35,17 +34,17 @@ class Core:
 
     def append(
         self, session: Session, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None
-    ) -> dict[str, Any]:
-        """One more event, as plain values, in the caller's transaction. After all its other rows (see above)."""
+    ) -> None:
+        """One more event, in the caller's transaction. After all its other rows (see above)."""
+        session.flush()  # what the caller added and changed
         number, previous = session.execute(select(Head.number, Head.hash).with_for_update(key_share=True)).one()
-        at, text = self.clock(), canonical(dict(body or {}))
-        values = {
-            "number": number + 1, "at": to_text(at), "actor": actor, "kind": kind, "request": request,
-            "body": json.loads(text), "previous": previous,
-        }  # fmt: skip
-        hash = hash_of(values)
-        session.execute(insert(Event).values({**values, "at": at, "body": text, "hash": hash}))
-        return {**values, "hash": hash}
+        event = Event(
+            number=number + 1, at=self.clock(), actor=actor, kind=kind, request=request,
+            body=canonical(dict(body or {})), previous=previous,
+        )  # fmt: skip
+        event.hash = hash_of(event.to_json())
+        session.add(event)
+        session.flush()
 
     def rows(self, query: Select[Any]) -> list[Any]:
         """What a query finds, in a transaction of its own."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, exc, inspect, make_url, text
+from sqlalchemy import Connection, Engine, create_engine, event, exc, make_url, text
 from sqlalchemy.orm import Session
 
 from fedforget.errors import InputError
@@ -52,6 +52,7 @@ class Database:
         """A transaction that writes: all of it, or nothing."""
         with self._turn, _explained(), self._writer.begin() as connection, _session(connection) as session:
             yield session
+            session.flush()
 
     @contextmanager
     def snapshot(self) -> Iterator[Connection]:
@@ -64,13 +65,6 @@ class Database:
         """The schema's version, None where there is none yet."""
         with _explained(), self.engine.begin() as connection:
             return current_revision(connection)
-
-    def migrate(self) -> None:
-        """Bring the schema up to date, keeping the data, in one transaction. Rules come back as they are now: a table
-        that is rebuilt loses its own."""
-        with self.changing_schema() as connection:
-            upgrade(connection, "head")
-            triggers.create(connection)
 
     @contextmanager
     def changing_schema(self) -> Iterator[Connection]:
@@ -108,9 +102,9 @@ def newest_revision() -> str:
 
 
 def current_revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    from alembic.migration import MigrationContext
+
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def upgrade(connection: Connection, to: str) -> None:

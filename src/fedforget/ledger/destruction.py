@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlalchemy import select, update
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedforget.data.files import sha256_of_file, writing
@@ -70,7 +70,6 @@ class Destruction:
         for version, days in session.execute(kept):
             assert version.superseded is not None
             found[version] = version.superseded + timedelta(days=days)
-        session.expunge_all()
         return {version: due for version, due in found.items() if due <= now + NOTICE}
 
     def _announced(self, session: Session, versions: Iterable[Version], now: datetime) -> dict[Version, datetime]:
@@ -93,10 +92,8 @@ class Destruction:
 
     def _destroy(self, session: Session, version: Version, actor: str) -> Version:
         """The files go first: what the ledger calls destroyed is not there any more, wherever we are interrupted."""
-        now = self._core.clock()
         mine = (Remains.federation == version.federation, Remains.version == version.number)
         remains = list(session.scalars(select(Remains).where(*mine, Remains.destroyed.is_(None))))
-        session.expunge_all()
         files = [(self._models.path(version.sha256), version.sha256)]
         files += [(self._core.home / row.path, row.sha256) for row in remains]
         with writing():
@@ -105,12 +102,12 @@ class Destruction:
                 if path.exists() and sha256_of_file(path) == sha256:
                     path.unlink()
                     sync_folder(path.parent)
-        session.execute(update(Remains).where(*mine, Remains.destroyed.is_(None)).values(destroyed=now))
-        query = update(Version).where(Version.federation == version.federation, Version.number == version.number)
-        changed = session.scalars(query.values(state=VersionState.DESTROYED, destroyed=now).returning(Version)).one()
+        version.state, version.destroyed = VersionState.DESTROYED, self._core.clock()
+        for row in remains:
+            row.destroyed = version.destroyed
         said = {
             "federation": version.federation, "version": version.number, "sha256": version.sha256,
             "remains": [{"kind": row.kind, "path": row.path, "sha256": row.sha256} for row in remains],
         }  # fmt: skip
         self._core.append(session, actor, "destroyed", said)
-        return changed
+        return version

@@ -1,18 +1,8 @@
 """Jobs on a Flower deployment: each is one `flwr run` of our app, which finds the job in its folder and leaves the
 result there. The worker runs beside the SuperLink, or shares its files, and as the same user.
 
-A federation's place is a file such as
-
-    connection = "federation"              # the SuperLink's name in Flower's config.toml
-    home = "/srv/federation/operator"      # the folder of that config.toml (default: $FLWR_HOME, else ~/.flwr)
-    run = "/srv/federation/run"            # what `flwr run` trained: the folder `out` of docs/deploy.md
-    run-config = {join-timeout-s = 60.0}   # more of the app's run config: classes, device, timeout-s, join-timeout-s
-
-    [[clients]]                            # only where the sites have data of their own; client 0 first
-    name = "site-0"
-    counts = [40, 41, 38]                  # how many samples of each class, or only: samples = 119
-
-A worker that takes over goes on with the run that the dead one began: its number is in the folder."""
+A federation's place is a file such as examples/deploy/federation.toml. A worker that takes over goes on with the run
+that the dead one began: its number is in the folder."""
 
 from __future__ import annotations
 
@@ -32,7 +22,7 @@ from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.federations import Description, describe_run
+from fedforget.ledger.federations import Description, Holding, describe_run
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
 from fedforget.ledger.schema import Federation
@@ -58,10 +48,15 @@ class FlowerPlace:
     """Where a Flower federation is, as its file says."""
 
     connection: str
+    """The SuperLink's name in Flower's config.toml."""
     home: Path
+    """The folder of that config.toml (default: $FLWR_HOME, else ~/.flwr)."""
     run: Path
+    """What `flwr run` trained: the folder `out` of docs/deploy.md."""
     run_config: dict[str, Any] = field(default_factory=dict)
     clients: tuple[dict[str, Any], ...] = ()
+    """Only where the sites have data of their own, client 0 first: each with the `counts` of its samples by class, or
+    how many `samples` there are, and perhaps a `name`."""
 
     @classmethod
     def read(cls, file: Path) -> FlowerPlace:
@@ -92,19 +87,21 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     if not place.clients:
         return describe_run(place.run)
     run, model = read_run(place.run)
-    classes, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
+    count, shape = int(place.run_config.get("classes", 0)), tuple[int, ...]()
     try:
         dataset = run.config.load_dataset()
-        classes, shape = classes or len(dataset.classes), dataset.shape
+        count, shape = count or len(dataset.classes), dataset.shape
     except InputError:  # the shape may stay unsaid
-        if not classes:
+        if not count:
             raise
-    counts = {number: tuple(client.get("counts", ())) for number, client in enumerate(place.clients)}
-    samples = {number: int(client.get("samples", sum(counts[number]))) for number, client in enumerate(place.clients)}
-    names = {number: str(client.get("name", f"client {number}")) for number, client in enumerate(place.clients)}
-    if len(counts) != run.config.clients or any(count and len(count) != classes for count in counts.values()):
-        raise InputError(f"{file} must describe {run.config.clients} clients, and {classes} classes of each.")
-    return Description(tuple(map(str, range(classes))), counts, names, samples, shape), model
+    clients: list[Holding] = []
+    for number, client in enumerate(place.clients):
+        counts = list(client.get("counts", ()))
+        samples, name = int(client.get("samples", sum(counts))), str(client.get("name", f"client {number}"))
+        clients.append({"client": number, "name": name, "samples": samples, "counts": counts})
+    if len(clients) != run.config.clients or any(len(held["counts"]) not in (0, count) for held in clients):
+        raise InputError(f"{file} must describe {run.config.clients} clients, and {count} classes of each.")
+    return {"classes": list(map(str, range(count))), "clients": clients, "shape": list(shape)}, model
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

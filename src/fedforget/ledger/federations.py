@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from torch import Tensor
@@ -29,62 +28,51 @@ from fedforget.requests import ErasureRequest, check_feature
 Kind = Literal["local", "flower"]
 
 
-@dataclass(frozen=True)
-class Description:
-    """Numbers only: what each client holds of each class. No sample, no id, no picture."""
+class Holding(TypedDict):
+    """What one client holds, in numbers only: no sample, no id, no picture."""
 
-    classes: tuple[str, ...]
-    counts: dict[int, tuple[int, ...]]
-    """By client, in the order of `classes`; empty where a client does not say how its samples are spread."""
-    names: dict[int, str] = field(default_factory=dict)
-    samples: dict[int, int] = field(default_factory=dict)
-    """By client; needed only where `counts` is empty."""
-    shape: tuple[int, ...] = ()
-    """Of one sample, (columns,) or (channels, height, width): where its features can lie. Empty: nobody said."""
+    client: int
+    name: str
+    samples: int
+    counts: list[int]
+    """Of each class; empty where the client does not say how its samples are spread."""
 
-    def total(self, client: int) -> int:
-        return self.samples.get(client, sum(self.counts[client]))
 
-    def to_json(self) -> dict[str, Any]:
-        clients = [
-            {
-                "client": client,
-                "name": self.names.get(client, f"client {client}"),
-                "samples": self.total(client),
-                "counts": list(self.counts[client]),
-            }
-            for client in sorted(self.counts)
-        ]
-        return {"classes": list(self.classes), "clients": clients, "shape": list(self.shape)}
+class Description(TypedDict):
+    """What requests can be about, as the ledger keeps it."""
 
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Description:
-        clients = values["clients"]
-        return cls(
-            tuple(values["classes"]),
-            {int(client["client"]): tuple(client["counts"]) for client in clients},
-            {int(client["client"]): client["name"] for client in clients},
-            {int(client["client"]): int(client["samples"]) for client in clients},
-            tuple(values.get("shape", ())),  # a ledger from before features has none
-        )
+    classes: list[str]
+    clients: list[Holding]
+    shape: list[int]
+    """Of one sample, [columns] or [channels, height, width]: where its features can lie. Empty: nobody said."""
 
-    def check(self, request: ErasureRequest) -> None:
-        """Refuse what is not there to be forgotten."""
-        if request.client not in self.counts:
-            raise InputError(f"Client {request.client} does not exist; there are {_listed(sorted(self.counts))}.")
-        if request.kind == "feature" and self.shape:
-            check_feature(request.feature, self.shape)
-        counts, total = self.counts[request.client], self.total(request.client)
-        if request.kind == "class":
-            assert request.label is not None
-            if request.label >= len(self.classes):
-                raise InputError(f"Class {request.label} does not exist; there are 0 to {len(self.classes) - 1}.")
-            if counts and not counts[request.label]:
-                raise InputError(f"Client {request.client} has no samples of class {request.label}.")
-        elif request.kind == "samples" and len(request.sample_ids) > total:
-            raise InputError(
-                f"The request names {len(request.sample_ids)} samples, more than client {request.client} has."
-            )
+
+def describe(classes: Iterable[str], counts: Mapping[int, Sequence[int]], shape: Sequence[int] = ()) -> Description:
+    """Of clients that say how many samples of each class they hold."""
+    clients: list[Holding] = [
+        {"client": client, "name": f"client {client}", "samples": sum(held), "counts": list(held)}
+        for client, held in sorted(counts.items())
+    ]
+    return {"classes": list(classes), "clients": clients, "shape": list(shape)}
+
+
+def check_there(request: ErasureRequest, described: Mapping[str, Any]) -> None:
+    """Refuse what is not there to be forgotten, as a `Description` has it."""
+    clients: dict[int, Holding] = {held["client"]: held for held in described["clients"]}
+    if request.client not in clients:
+        raise InputError(f"Client {request.client} does not exist; there are {_listed(sorted(clients))}.")
+    held, classes = clients[request.client], described["classes"]
+    shape = tuple(described.get("shape", ()))  # a ledger from before features has none
+    if request.kind == "feature" and shape:
+        check_feature(request.feature, shape)
+    if request.kind == "class":
+        assert request.label is not None
+        if request.label >= len(classes):
+            raise InputError(f"Class {request.label} does not exist; there are 0 to {len(classes) - 1}.")
+        if held["counts"] and not held["counts"][request.label]:
+            raise InputError(f"Client {request.client} has no samples of class {request.label}.")
+    elif request.kind == "samples" and len(request.sample_ids) > held["samples"]:
+        raise InputError(f"The request names {len(request.sample_ids)} samples, more than client {request.client} has.")
 
 
 def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
@@ -96,9 +84,8 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     counts = {}
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
-        counts[client] = tuple(torch.bincount(labels, minlength=len(dataset.classes)).tolist())
-    classes = tuple(str(name) for name in dataset.classes)
-    return Description(classes, counts, shape=dataset.shape), model
+        counts[client] = torch.bincount(labels, minlength=len(dataset.classes)).tolist()
+    return describe(map(str, dataset.classes), counts, dataset.shape), model
 
 
 class Settings(TypedDict, total=False):
@@ -143,24 +130,21 @@ class Federations:
         check_federation_name(name)
         if kind not in ("local", "flower"):
             raise InputError(f"A federation is local or flower, not '{kind}'.")
-        if not place or not place.isprintable() or not description.counts or not description.classes:
+        if not place or not place.isprintable() or not description["clients"] or not description["classes"]:
             raise InputError("A federation needs a place, at least one client and at least one class.")
         values = _checked({**DEFAULTS, **settings})
         sha256, now = self._models.store(model), self._core.clock()
-        row = {"name": name, "kind": kind, "place": place, "description": description.to_json(), "registered": now}
-        version = {
-            "federation": name, "number": 1, "sha256": sha256, "kind": VersionKind.FIRST, "state": VersionState.CURRENT,
-            "published": now,
-        }  # fmt: skip
+        row = {"name": name, "kind": kind, "place": place, "description": description, "registered": now}
+        federation = Federation(**row, **values)
         try:
             with self._core.writing() as session:
-                federation = session.scalars(insert(Federation).values(row | values).returning(Federation)).one()
-                session.execute(insert(Version).values(version))
+                session.add(federation)
                 said = {"federation": name, "kind": kind, "place": place, **values}
                 said |= recorded("federation", federation)
                 self._core.append(session, actor, "federation registered", said)
-                first = {"federation": name, "version": 1, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
-                self._core.append(session, actor, "version published", first)
+                first = {"federation": name, "sha256": sha256, "parent": None, "kind": VersionKind.FIRST}
+                session.add(Version(**first, number=1, state=VersionState.CURRENT, published=now))
+                self._core.append(session, actor, "version published", {"version": 1, **first})
                 return federation
         except IntegrityError:
             raise ConflictError(f"There is a federation '{name}' already; choose another name.") from None

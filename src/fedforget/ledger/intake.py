@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import ColumnElement, func, select, tuple_, update
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
@@ -18,7 +18,7 @@ from fedforget.ledger.checks import check_id, check_reason, check_subject, check
 from fedforget.ledger.clock import add_months, from_text, to_text
 from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
-from fedforget.ledger.federations import Description
+from fedforget.ledger.federations import check_there
 from fedforget.ledger.schema import Account, Document, Federation, Request
 from fedforget.ledger.states import CLOSED, TRANSITIONS, Ground, RequestState
 from fedforget.methods import check_servable, method_settings
@@ -92,7 +92,7 @@ class Requests:
     def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
         named(session, Account, asked_by)
         found = named(session, Federation, federation)
-        Description.from_json(found.description).check(target)
+        check_there(target, found.description)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
 
     def page(
@@ -131,7 +131,7 @@ class Requests:
 
     def get(self, id: str) -> Request:
         with self._core.reading() as session:
-            return _get(session, check_id(id))
+            return _get(session, id)
 
     def find(self, beginning: str) -> Request:
         """The one request whose id begins like this: people do not type 32 digits."""
@@ -141,12 +141,6 @@ class Requests:
         if len(found) != 1:
             raise MissingError(f"There is {'no' if not found else 'more than one'} request '{beginning}...'.")
         return found[0]
-
-    def counts(self, *, asked_by: str | None = None) -> dict[str, int]:
-        """How many requests are in each state; all states are named."""
-        own = () if asked_by is None else (Request.asked_by == searchable(asked_by),)
-        with self._core.reading() as session:
-            return count_states(session, *own)
 
     def accept(self, id: str, *, actor: str) -> Request:
         """received -> accepted: somebody has looked, and it is to be served."""
@@ -168,7 +162,7 @@ class Requests:
         """One or two months more, two in all, counted from when it was received; with a reason, before it is due."""
         reason = check_reason(reason)
         with self._core.writing() as session:
-            request = _get(session, check_id(id), lock=True)
+            request = _get(session, id, lock=True)
             if RequestState(request.state) in CLOSED:
                 raise ConflictError(f"The request is {request.state}; there is nothing left to extend.")
             total = request.extended + months
@@ -177,11 +171,11 @@ class Requests:
                 raise ConflictError(f"The deadline can move by {left} more months at most, not by {months}.")
             if self._core.clock() > request.due:
                 raise ConflictError("The deadline has passed; it can only be extended before.")
-            due = add_months(request.received, MONTHS + total)
-            values = {"extended": total, "extension_reason": reason, "due": due}
-            changed = _change(session, [id], values)
-            self._core.append(session, actor, "extended", {"months": total, "reason": reason, "due": to_text(due)}, id)
-            return changed[0]
+            request.extended, request.extension_reason = total, reason
+            request.due = add_months(request.received, MONTHS + total)
+            said = {"months": total, "reason": reason, "due": to_text(request.due)}
+            self._core.append(session, actor, "extended", said, id)
+            return request
 
     def _moved(
         self,
@@ -193,13 +187,14 @@ class Requests:
         only_from: RequestState | None = None,
     ) -> Request:
         with self._core.writing() as session:
-            request = _get(session, check_id(id), lock=True)
+            request = _get(session, id, lock=True)
             before = RequestState(request.state)
             if state not in TRANSITIONS[before] or only_from not in (None, before):
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
-            anew = {"attempts": 0, "failures": 0, "not_before": self._core.clock()}
-            fresh = anew if state == RequestState.QUEUED else None
-            return self.move(session, [request], state, actor, reason=reason, also=fresh)[0]
+            if state == RequestState.QUEUED:
+                request.attempts, request.failures, request.not_before = 0, 0, self._core.clock()
+            self.move(session, [request], state, actor, reason=reason)
+            return request
 
     def move(
         self,
@@ -211,17 +206,15 @@ class Requests:
         reason: str | None = None,
         said: Mapping[str, Any] | None = None,
         also: Mapping[str, Any] | None = None,
-    ) -> list[Request]:
+    ) -> None:
         """Another state for requests that the caller has locked, and `also` other columns; an event for each, with
         what is `said` in it. In the caller's transaction."""
-        if not requests:
-            return []
         changes = {"state": state, "reason": reason, "changed": self._core.clock(), **(also or {})}
-        changed = _change(session, [request.id for request in requests], changes)
         for request in requests:
             body = {"from": request.state, **({} if reason is None else {"reason": reason}), **(said or {})}
+            for name, value in changes.items():
+                setattr(request, name, value)
             self._core.append(session, actor, state, body, request.id)
-        return changed
 
     def evidence_of(self, id: str) -> str | None:
         """The evidence file of a request, as text; None where there is none yet."""
@@ -241,34 +234,16 @@ class Requests:
 
 
 def _get(session: Session, id: str, lock: bool = False) -> Request:
-    query = select(Request).where(Request.id == id)
-    found = session.scalars(query.with_for_update(key_share=True) if lock else query).one_or_none()
+    found = session.get(Request, check_id(id), with_for_update={"key_share": True} if lock else None)
     if found is None:
         raise MissingError(f"There is no request '{id}'.")
-    session.expunge(found)  # as it was before: the caller compares
     return found
-
-
-def count_states(session: Session, *where: ColumnElement[bool]) -> dict[str, int]:
-    query = select(Request.state, func.count()).where(*where).group_by(Request.state)
-    found = {str(state): int(count) for state, count in session.execute(query)}
-    return {str(state): found.get(state, 0) for state in RequestState}
 
 
 def locked(session: Session, *where: ColumnElement[bool], limit: int | None = None) -> list[Request]:
     """These requests as they are, oldest first. Nobody else changes them before the caller's transaction is over."""
     query = select(Request).where(*where).order_by(Request.received, Request.id).limit(limit)
-    found = list(session.scalars(query.with_for_update(key_share=True)))
-    session.expunge_all()
-    return found
-
-
-def _change(session: Session, ids: Sequence[str], values: Mapping[str, Any]) -> list[Request]:
-    """The requests as they are now, in the order of `ids`."""
-    query = update(Request).where(Request.id.in_(ids)).values(dict(values)).returning(Request)
-    options = {"populate_existing": True, "synchronize_session": False}
-    changed = {request.id: request for request in session.scalars(query, execution_options=options)}
-    return [changed[id] for id in ids]
+    return list(session.scalars(query.with_for_update(key_share=True)))
 
 
 def _place(cursor: str) -> tuple[datetime, str]:

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from fedforget.errors import FedForgetError
@@ -77,7 +76,7 @@ class Keeper:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

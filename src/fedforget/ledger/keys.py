@@ -14,7 +14,7 @@ from pathlib import Path
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from sqlalchemy import insert, select, update
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -83,10 +83,10 @@ class Keys:
                 if first and old is not None:
                     raise ConflictError(f"There is a key already, {old.id}; replace it with `fedforget keys rotate`.")
                 if old is not None:
-                    session.execute(update(Key).where(Key.id == old.id).values(retired=now))
+                    old.retired = now
                     self._core.append(session, actor, "key retired", {"key": old.id})
-                values = {"id": id, "public": public, "made": now}
-                key = session.scalars(insert(Key).values(values).returning(Key)).one()
+                key = Key(id=id, public=public, made=now)
+                session.add(key)
                 self._core.append(session, actor, "key made", {"key": id, "public": public})
         except BaseException as error:
             for name in (f"{id}.pem", f"{id}.public.pem"):
@@ -134,6 +134,5 @@ def _key_that_signs(session: Session, *, to_retire: bool) -> Key | None:
     for _ in range(5):
         key = session.scalars(query).one_or_none()
         if key is not None:
-            session.expunge(key)
             return key
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,6 @@ class Handover:
     remains: tuple[tuple[str, str], ...] = ()
     """(kind, path under the home) of files that hold what the version before holds: destroyed with it."""
 
-    @property
-    def model(self) -> str:
-        return self.result.sha256
-
 
 @dataclass(frozen=True)
 class CheckedResult:
@@ -51,25 +47,19 @@ class CheckedResult:
     verdict: dict[str, Any]
     """The evidence's, with what it found of a feature's sensitivity and its notes, which say where it is not about all
     that was asked; the other findings stay in the evidence."""
-    remains: tuple[tuple[str, str, str], ...]
+    remains: Sequence[Sequence[str]]
     """(kind, path, SHA-256)."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By SHA-256: (kind, text). Empty where they are in the ledger already."""
-    rungs: tuple[dict[str, Any], ...] = ()
+    rungs: Sequence[dict[str, Any]] = ()
     """What was tried, as `rung_told` gives it, where the ladder was climbed."""
     retrain: dict[str, float] = field(default_factory=dict)
     """What Retrain was forecast to cost, where the ladder was climbed."""
 
     def to_json(self) -> dict[str, Any]:
-        names = ("model", "values", "level", "verdict")
-        values = {name: getattr(self, name) for name in names} | {"remains": [list(item) for item in self.remains]}
-        return values | ({"rungs": list(self.rungs), "retrain": self.retrain} if self.rungs else {})
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> CheckedResult:
-        """One that was held before there was a ladder has no rungs."""
-        lists = {"remains": tuple(map(tuple, values["remains"])), "rungs": tuple(values.get("rungs", ()))}
-        return cls(**{**values, **lists})
+        """What is kept of one that is held: `CheckedResult(**values)` is it again, and so is one of before the ladder,
+        which had no rungs."""
+        return {name: value for name, value in vars(self).items() if name != "documents"}
 
     def reason_to_hold(self, accuracy_limit: float, lost: float | None, bounded: str | None = None) -> str | None:
         """Why an officer must decide; None: it may be published. What was not measured does not pass. `lost`: by how
@@ -120,7 +110,7 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
         about = record["models"]["subject"]["sha256"]
     except (KeyError, TypeError):
         about = None
-    if about != handed.model:
+    if about != result.sha256:
         raise InputError(f"{handed.evidence} speaks of another model than the one to publish.")
     evidence = handed.evidence.read_text()
     report = None if handed.report is None else handed.report.read_text()
@@ -135,8 +125,8 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
         "report": None if report is None else sha256_of(report),
     }  # fmt: skip
     try:
-        rungs = tuple(rung_told(rung.to_json()) for rung in result.rungs)
-        canonical([values, list(rungs), dict(result.retrain)])
+        rungs = [rung_told(rung.to_json()) for rung in result.rungs]
+        canonical([values, rungs, dict(result.retrain)])
     except (TypeError, ValueError):
         raise InputError("The result's settings and cost must be plain finite values, to be written down.") from None
     verdict = {name: record["verdict"][name] for name in ("word", "with_oracle", "oracles", "reasons")}
@@ -147,9 +137,9 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     }
     verdict |= {"sensitivity": heard} if heard else {}
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
-    remains = tuple((kind, path, _hash_of_file(home, path)) for kind, path in handed.remains)
+    remains = [(kind, path, _hash_of_file(home, path)) for kind, path in handed.remains]
     return CheckedResult(
-        handed.model, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
+        result.sha256, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
     )
 
 

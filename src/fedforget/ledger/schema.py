@@ -8,40 +8,14 @@ import json
 from datetime import datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import (
-    BigInteger,
-    CheckConstraint,
-    Dialect,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    String,
-    Text,
-    text,
-)
+from sqlalchemy import CheckConstraint, Dialect, ForeignKey, ForeignKeyConstraint, Index, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
-from sqlalchemy.types import TypeDecorator
+from sqlalchemy.types import BigInteger, Integer, String, Text, TypeDecorator
 
 from fedforget.ledger.chain import canonical
 from fedforget.ledger.clock import Moment, to_text
 from fedforget.ledger.states import Ground, RequestState, Role, VersionKind, VersionState
 from fedforget.requests import ErasureRequest
-
-
-class Base(DeclarativeBase):
-    inner: ClassVar[frozenset[str]] = frozenset()
-    """Columns that nobody outside the ledger is told."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The row as plain values, for a command's --json."""
-        names = [column.key for column in type(self).__table__.columns if column.key not in self.inner]
-        values = {name: getattr(self, name) for name in names}
-        return {name: to_text(value) if isinstance(value, datetime) else value for name, value in values.items()}
-
-
-Count = BigInteger().with_variant(Integer, "sqlite")
-"""Events outlive four billion; SQLite's integers are wide by themselves."""
 
 
 class Json(TypeDecorator[Any]):
@@ -57,6 +31,22 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
+class Base(DeclarativeBase):
+    type_annotation_map: ClassVar[dict[Any, Any]] = {str: Text, datetime: Moment, dict[str, Any]: Json}
+    inner: ClassVar[frozenset[str]] = frozenset()
+    """Columns that nobody outside the ledger is told."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain values, for a command's --json."""
+        names = [column.key for column in type(self).__table__.columns if column.key not in self.inner]
+        values = {name: getattr(self, name) for name in names}
+        return {name: to_text(value) if isinstance(value, datetime) else value for name, value in values.items()}
+
+
+Count = BigInteger().with_variant(Integer, "sqlite")
+"""Events outlive four billion; SQLite's integers are wide by themselves."""
+
+
 def _one_of(column: str, words: type[Any]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({', '.join(repr(str(word)) for word in words)})", name=f"{column}_is_known")
 
@@ -68,11 +58,11 @@ class Account(Base):
     inner = frozenset({"password", "identity"})
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     role: Mapped[str] = mapped_column(String(16))
-    password: Mapped[str | None] = mapped_column(Text)
+    password: Mapped[str | None]
     """argon2's text; None: signs in by link, token or OIDC alone."""
     identity: Mapped[str | None] = mapped_column(String(300), unique=True)
-    made: Mapped[datetime] = mapped_column(Moment)
-    disabled: Mapped[datetime | None] = mapped_column(Moment)
+    made: Mapped[datetime]
+    disabled: Mapped[datetime | None]
     __table_args__ = (_one_of("role", Role),)
 
     def to_json(self) -> dict[str, Any]:
@@ -87,9 +77,9 @@ class Token(Base):
     hash: Mapped[str] = mapped_column(String(64), unique=True)
     account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
     label: Mapped[str] = mapped_column(String(64))
-    made: Mapped[datetime] = mapped_column(Moment)
-    expires: Mapped[datetime | None] = mapped_column(Moment)
-    revoked: Mapped[datetime | None] = mapped_column(Moment)
+    made: Mapped[datetime]
+    expires: Mapped[datetime | None]
+    revoked: Mapped[datetime | None]
 
 
 class ShortLived(Base):
@@ -98,7 +88,7 @@ class ShortLived(Base):
     __abstract__ = True
     hash: Mapped[str] = mapped_column(String(64), primary_key=True)
     account: Mapped[str] = mapped_column(ForeignKey("accounts.name"), index=True)
-    made: Mapped[datetime] = mapped_column(Moment)
+    made: Mapped[datetime]
     expires: Mapped[datetime] = mapped_column(Moment, index=True)
 
 
@@ -112,7 +102,7 @@ class Link(ShortLived):
     """A link that signs in once."""
 
     __tablename__ = "links"
-    used: Mapped[datetime | None] = mapped_column(Moment)
+    used: Mapped[datetime | None]
 
 
 class Federation(Base):
@@ -122,29 +112,29 @@ class Federation(Base):
     inner = frozenset({"claim", "worker", "lease_until"})
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    place: Mapped[str] = mapped_column(Text)
+    place: Mapped[str]
     """local: the run folder; flower: the address of the SuperLink's control API or a connection's name."""
     method: Mapped[str] = mapped_column(String(64))
     preset: Mapped[str] = mapped_column(String(64))
-    settings: Mapped[dict[str, Any]] = mapped_column(Json)
+    settings: Mapped[dict[str, Any]]
     """Single settings of the method that differ from the preset."""
     audit_level: Mapped[str] = mapped_column(String(16))
-    accuracy_limit: Mapped[float] = mapped_column()
+    accuracy_limit: Mapped[float]
     """How many percentage points below the first version's the retained accuracy may be, over all requests together,
     without an officer's decision."""
-    keep_days: Mapped[int] = mapped_column()
+    keep_days: Mapped[int]
     """How long superseded weights stay, for a rollback."""
-    together: Mapped[int] = mapped_column()
+    together: Mapped[int]
     """How many waiting requests are served in one go; 1: one after another."""
-    allowance: Mapped[int] = mapped_column()
+    allowance: Mapped[int]
     """How often one client's requests may send a climb up to Retrain without an officer: see `allowance`."""
-    description: Mapped[dict[str, Any]] = mapped_column(Json)
+    description: Mapped[dict[str, Any]]
     """`federations.Description`: clients, classes, counts."""
-    registered: Mapped[datetime] = mapped_column(Moment)
+    registered: Mapped[datetime]
     claim: Mapped[str | None] = mapped_column(String(32))
     """The claim that may change this federation's requests and versions now; its lease ends at `lease_until`."""
     worker: Mapped[str | None] = mapped_column(String(128))
-    lease_until: Mapped[datetime | None] = mapped_column(Moment)
+    lease_until: Mapped[datetime | None]
     __table_args__ = (
         CheckConstraint("kind IN ('local', 'flower')", name="kind_is_known"),
         CheckConstraint("accuracy_limit >= 0", name="accuracy_limit_is_positive"),
@@ -159,8 +149,8 @@ class Document(Base):
     __tablename__ = "documents"
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    content: Mapped[str] = mapped_column(Text)
-    made: Mapped[datetime] = mapped_column(Moment)
+    content: Mapped[str]
+    made: Mapped[datetime]
     __table_args__ = (CheckConstraint("kind IN ('evidence', 'report')", name="kind_is_known"),)
 
 
@@ -171,22 +161,22 @@ class Version(Base):
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     sha256: Mapped[str] = mapped_column(String(64), index=True)
-    parent: Mapped[int | None] = mapped_column()
+    parent: Mapped[int | None]
     kind: Mapped[str] = mapped_column(String(16))
     state: Mapped[str] = mapped_column(String(16))
-    published: Mapped[datetime] = mapped_column(Moment)
-    superseded: Mapped[datetime | None] = mapped_column(Moment)
-    destroyed: Mapped[datetime | None] = mapped_column(Moment)
-    restores: Mapped[int | None] = mapped_column()
+    published: Mapped[datetime]
+    superseded: Mapped[datetime | None]
+    destroyed: Mapped[datetime | None]
+    restores: Mapped[int | None]
     """A rollback: the version whose weights are current again."""
     method: Mapped[str | None] = mapped_column(String(64))
     preset: Mapped[str | None] = mapped_column(String(64))
-    settings: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    settings: Mapped[dict[str, Any] | None]
     verdict: Mapped[str | None] = mapped_column(String(32))
-    accuracy_before: Mapped[float | None] = mapped_column()
-    accuracy_after: Mapped[float | None] = mapped_column()
+    accuracy_before: Mapped[float | None]
+    accuracy_after: Mapped[float | None]
     """Retained accuracy in percent."""
-    cost: Mapped[dict[str, Any] | None] = mapped_column(Json)
+    cost: Mapped[dict[str, Any] | None]
     evidence: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     report: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     __table_args__ = (
@@ -211,29 +201,29 @@ class Request(Base):
     asked_by: Mapped[str] = mapped_column(ForeignKey("accounts.name"))
     subject: Mapped[str] = mapped_column(String(64))
     """The requester's own reference for whose data it is; never personal data."""
-    client: Mapped[int] = mapped_column()
-    target: Mapped[str] = mapped_column(Text)
+    client: Mapped[int]
+    target: Mapped[str]
     """Canonical JSON of an `ErasureRequest`."""
     ground: Mapped[str] = mapped_column(String(32))
-    received: Mapped[datetime] = mapped_column(Moment)
-    due: Mapped[datetime] = mapped_column(Moment)
+    received: Mapped[datetime]
+    due: Mapped[datetime]
     extended: Mapped[int] = mapped_column(default=0)
     """By how many months."""
-    extension_reason: Mapped[str | None] = mapped_column(Text)
+    extension_reason: Mapped[str | None]
     state: Mapped[str] = mapped_column(String(16))
-    reason: Mapped[str | None] = mapped_column(Text)
+    reason: Mapped[str | None]
     """Why it was refused, why it failed, or why an officer must decide."""
-    changed: Mapped[datetime] = mapped_column(Moment)
+    changed: Mapped[datetime]
     """When the state was last another one."""
     attempts: Mapped[int] = mapped_column(default=0)
     """How often a worker began since a person queued it."""
     failures: Mapped[int] = mapped_column(default=0)
     """How often it failed since then."""
-    not_before: Mapped[datetime] = mapped_column(Moment)
+    not_before: Mapped[datetime]
     claim: Mapped[str | None] = mapped_column(String(32))
     """The claim that serves it, or the last that did; requests served together share one."""
     worker: Mapped[str | None] = mapped_column(String(128))
-    version: Mapped[int | None] = mapped_column()
+    version: Mapped[int | None]
     """The version that forgot it."""
     effort: Mapped[str | None] = mapped_column(String(16))
     """The rung that a person chose, in place of what the federation does: retrain."""
@@ -271,11 +261,11 @@ class Candidate(Base):
     __tablename__ = "candidates"
     claim: Mapped[str] = mapped_column(String(32), primary_key=True)
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"), index=True)
-    parent: Mapped[int] = mapped_column()
+    parent: Mapped[int]
     """The version it was made from."""
     sha256: Mapped[str] = mapped_column(String(64))
-    result: Mapped[dict[str, Any]] = mapped_column(Json)
-    made: Mapped[datetime] = mapped_column(Moment)
+    result: Mapped[dict[str, Any]]
+    made: Mapped[datetime]
 
 
 class Remains(Base):
@@ -287,7 +277,7 @@ class Remains(Base):
     path: Mapped[str] = mapped_column(String(500), primary_key=True)
     kind: Mapped[str] = mapped_column(String(32))
     sha256: Mapped[str] = mapped_column(String(64))
-    destroyed: Mapped[datetime | None] = mapped_column(Moment)
+    destroyed: Mapped[datetime | None]
     __table_args__ = (ForeignKeyConstraint(["federation", "version"], ["versions.federation", "versions.number"]),)
 
 
@@ -298,11 +288,11 @@ class Certificate(Base):
     sha256: Mapped[str] = mapped_column(String(64), primary_key=True)
     request: Mapped[str] = mapped_column(ForeignKey("requests.id"), index=True)
     federation: Mapped[str] = mapped_column(String(64))
-    version: Mapped[int] = mapped_column()
+    version: Mapped[int]
     key: Mapped[str] = mapped_column(ForeignKey("keys.id"))
-    made: Mapped[datetime] = mapped_column(Moment)
-    content: Mapped[str] = mapped_column(Text)
-    withdrawn: Mapped[datetime | None] = mapped_column(Moment)
+    made: Mapped[datetime]
+    content: Mapped[str]
+    withdrawn: Mapped[datetime | None]
     """When the version it speaks of was rolled back."""
     __table_args__ = (ForeignKeyConstraint(["federation", "version"], ["versions.federation", "versions.number"]),)
 
@@ -312,10 +302,10 @@ class Key(Base):
 
     __tablename__ = "keys"
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
-    public: Mapped[str] = mapped_column(Text)
+    public: Mapped[str]
     """PEM."""
-    made: Mapped[datetime] = mapped_column(Moment)
-    retired: Mapped[datetime | None] = mapped_column(Moment)
+    made: Mapped[datetime]
+    retired: Mapped[datetime | None]
     __table_args__ = (
         Index(
             "one_key_signs", text("coalesce(retired, '')"), unique=True,
@@ -330,8 +320,8 @@ class Progress(Base):
     __tablename__ = "progress"
     request: Mapped[str] = mapped_column(ForeignKey("requests.id"), primary_key=True)
     stage: Mapped[str] = mapped_column(String(64))
-    fraction: Mapped[float] = mapped_column()
-    at: Mapped[datetime] = mapped_column(Moment)
+    fraction: Mapped[float]
+    at: Mapped[datetime]
 
 
 class Event(Base):
@@ -339,11 +329,11 @@ class Event(Base):
 
     __tablename__ = "events"
     number: Mapped[int] = mapped_column(Count, primary_key=True, autoincrement=False)
-    at: Mapped[datetime] = mapped_column(Moment)
+    at: Mapped[datetime]
     actor: Mapped[str] = mapped_column(String(128))
     kind: Mapped[str] = mapped_column(String(32))
     request: Mapped[str | None] = mapped_column(ForeignKey("requests.id"))
-    body: Mapped[str] = mapped_column(Text)
+    body: Mapped[str]
     """Canonical JSON, as it was hashed."""
     previous: Mapped[str] = mapped_column(String(64))
     hash: Mapped[str] = mapped_column(String(64), unique=True)

@@ -17,13 +17,14 @@ from fedforget.ledger.checks import check_id, searchable
 from fedforget.ledger.consistency import problems_of, settings_noted
 from fedforget.ledger.core import SYSTEM, Core, head_of
 from fedforget.ledger.errors import MissingError
-from fedforget.ledger.intake import LARGEST_PAGE, count_states
+from fedforget.ledger.intake import LARGEST_PAGE
 from fedforget.ledger.recorded import SETTINGS_NOTED, read_settings
 from fedforget.ledger.schema import Event, Federation, Request, Version
 from fedforget.ledger.states import OPEN, RequestState
 
 LAST = 2**62
 """No event has a higher number, and no database a much wider one."""
+SOON = timedelta(days=7)
 
 
 class Trail:
@@ -32,13 +33,13 @@ class Trail:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def append(self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None) -> int:
-        """Write down something that changed no row: a denial, a download. Its number."""
+    def append(self, actor: str, kind: str, body: Mapping[str, Any] | None = None, request: str | None = None) -> None:
+        """Write down something that changed no row: a denial, a download."""
         if not (kind.isprintable() and 0 < len(kind) <= 32 and actor.isprintable() and 0 < len(actor) <= 128):
             raise InputError("An event has a kind of 1 to 32 characters and an actor of 1 to 128.")
         try:
             with self._core.writing() as session:
-                return int(self._core.append(session, actor, kind, body, request and check_id(request))["number"])
+                self._core.append(session, actor, kind, body, request and check_id(request))
         except IntegrityError:
             raise MissingError(f"There is no request '{request}'.") from None
 
@@ -103,17 +104,18 @@ class Trail:
         except (ValueError, KeyError, TypeError, AttributeError):
             return [*found, "What the ledger holds makes no sense."]  # somebody wrote anything into it
 
-    def figures(self, soon: timedelta = timedelta(days=7), *, asked_by: str | None = None) -> dict[str, Any]:
+    def figures(self, *, asked_by: str | None = None) -> dict[str, Any]:
         """What a monitor wants to know; of this account's requests alone, with `asked_by`."""
         now, own = self._core.clock(), () if asked_by is None else (Request.asked_by == searchable(asked_by),)
+        states = select(Request.state, func.count()).where(*own).group_by(Request.state)
         late = select(func.count(Request.id)).where(Request.state.in_(OPEN), *own)
         queued = select(func.min(Request.changed)).where(Request.state == RequestState.QUEUED, *own)
         with self._core.reading() as session:
             oldest = session.scalar(queued)
             return {
-                "requests": count_states(session, *own),
+                "requests": dict.fromkeys(map(str, RequestState), 0) | dict(session.execute(states).all()),
                 "overdue": session.scalar(late.where(Request.due < now)) or 0,
-                "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + soon)) or 0,
+                "due_soon": session.scalar(late.where(Request.due >= now, Request.due < now + SOON)) or 0,
                 "events": head_of(session).number,
                 "versions": session.scalar(select(func.count(Version.number))) or 0,
                 "held": session.scalar(select(func.count(Federation.name)).where(Federation.lease_until > now)) or 0,

@@ -1,7 +1,7 @@
 """The rules inside the database: whoever writes to it, by whatever program, cannot break them without a trace.
 
 Each rule says when a change of a row is refused, in SQL that both databases read, as a trigger of its own. They are not
-part of the migrations: `database.migrate` takes all of them away and makes today's, so they are never half old."""
+part of the migrations: `book.migrate` takes all of them away and makes today's, so they are never half old."""
 
 from __future__ import annotations
 

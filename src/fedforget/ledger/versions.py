@@ -83,7 +83,7 @@ class Versions:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)
-        self._models.check(result.model)
+        self._models.check(checked.model)
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)
             self._work.append_rungs(session, claim, requests, checked.rungs)
@@ -110,10 +110,10 @@ class Versions:
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
         said = {"sha256": result.model, "evidence": papers["evidence"], "verdict": result.verdict["word"]}
         said |= {"retrain": result.retrain} if result.retrain else {}
-        held = self._requests.move(
+        self._requests.move(
             session, requests, RequestState.DECIDING, claim.actor, reason=reason, said=said, also=papers
         )
-        return Finished(tuple(held), None)
+        return Finished(tuple(requests), None)
 
     def decide(self, id: str, publish: bool, reason: str, *, actor: str) -> Finished:
         """An officer publishes what the gate held, or rejects it (failed). Requests served together share the fate."""
@@ -132,8 +132,8 @@ class Versions:
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
                 said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
-                failed = self._requests.move(session, requests, RequestState.FAILED, actor, reason=why, said=said)
-                return Finished(tuple(failed), None)
+                self._requests.move(session, requests, RequestState.FAILED, actor, reason=why, said=said)
+                return Finished(tuple(requests), None)
             current = current_version(session, name).number
             if current != candidate.parent:
                 raise ConflictError(
@@ -142,7 +142,7 @@ class Versions:
                     f"{current}."
                 )
             self._work.interrupt(session, name, actor, "an officer published another version")
-            checked = CheckedResult.from_json(candidate.result)
+            checked = CheckedResult(**candidate.result)
             self._models.check(checked.model)
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             return self._publish(session, name, requests, checked, actor, decision)
@@ -165,7 +165,8 @@ class Versions:
             elif requests[0].state != RequestState.FAILED:
                 raise ConflictError(f"The request is {requests[0].state}; it cannot be retrained now.")
             fresh = {"effort": "retrain", "attempts": 0, "failures": 0, "not_before": self._core.clock()}
-            return self._requests.move(session, requests, RequestState.QUEUED, actor, said=said, also=fresh)
+            self._requests.move(session, requests, RequestState.QUEUED, actor, said=said, also=fresh)
+            return requests
 
     def _publish(
         self,
@@ -192,9 +193,9 @@ class Versions:
         if decision is not None:
             proof["decision"] = dict(decision)
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
-        done = self._requests.move(session, requests, RequestState.DONE, actor, said=proof, also=papers)
+        self._requests.move(session, requests, RequestState.DONE, actor, said=proof, also=papers)
         ledger, key = head_of(session).ledger, key_id(private.public_key())
-        for request in done:
+        for request in requests:
             # Who only looked at it stays out of a paper that is handed out.
             own = (Event.request == request.id, Event.kind.in_([*RequestState, "extended", RUNG]))
             trail = session.scalars(select(Event).where(*own).order_by(Event.number))
@@ -208,17 +209,14 @@ class Versions:
             }  # fmt: skip
             session.execute(insert(Certificate).values(row))
             self._core.append(session, actor, "certified", {"certificate": row["sha256"], "key": key}, request.id)
-        return Finished(tuple(done), version)
+        return Finished(tuple(requests), version)
 
     def _new_version(self, session: Session, before: Version, values: Mapping[str, Any]) -> Version:
-        now = self._core.clock()
-        old = update(Version).where(Version.federation == before.federation, Version.number == before.number)
-        session.execute(
-            old.values(state=VersionState.SUPERSEDED, superseded=now), execution_options={"synchronize_session": False}
-        )
+        before.state, before.superseded = VersionState.SUPERSEDED, self._core.clock()
+        session.flush()  # before the next one comes: there is one current version
         row = {
             "federation": before.federation, "number": before.number + 1, "parent": before.number,
-            "state": VersionState.CURRENT, "published": now, **values,
+            "state": VersionState.CURRENT, "published": before.superseded, **values,
         }  # fmt: skip
         return session.scalars(insert(Version).values(row).returning(Version)).one()
 
@@ -247,13 +245,10 @@ class Versions:
             self._work.interrupt(session, federation, actor, "the model was rolled back")
             values = {"sha256": target.sha256, "kind": VersionKind.ROLLBACK, "restores": to}
             version = self._new_version(session, before, values)
-            session.execute(
-                update(Certificate)
-                .where(Certificate.request.in_([request.id for request in undone]), Certificate.withdrawn.is_(None))
-                .values(withdrawn=self._core.clock()),
-                execution_options={"synchronize_session": False},
-            )
-            said = _said(version) | {"restores": to, "reason": reason, "undone": [request.id for request in undone]}
+            ids = [request.id for request in undone]
+            issued = update(Certificate).where(Certificate.request.in_(ids), Certificate.withdrawn.is_(None))
+            session.execute(issued.values(withdrawn=self._core.clock()))
+            said = _said(version) | {"restores": to, "reason": reason, "undone": ids}
             self._core.append(session, actor, "rolled back", said)
             why = f"Version {before.number} was rolled back to version {to}: {reason}"
             self._requests.move(session, undone, RequestState.FAILED, actor, reason=why, also={"version": None})
@@ -294,5 +289,4 @@ def _version(session: Session, federation: str, number: int) -> Version:
     found = session.get(Version, (searchable(federation), number)) if 0 < number < 2**31 else None
     if found is None:
         raise MissingError(f"There is no version {number} of this federation.")
-    session.expunge(found)
     return found

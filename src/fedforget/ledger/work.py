@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
@@ -74,14 +74,15 @@ class Work:
             if not requests:
                 self.release(session, found.name)
                 return None
-            _change(session, found.name, claim=id, worker=worker, lease_until=now + timedelta(seconds=lease_seconds))
+            found.claim, found.worker, found.lease_until = id, worker, now + timedelta(seconds=lease_seconds)
             parent = current_version(session, found.name)
             over = beyond(session, found, requests, now)
             at_most = below_the_top(found) if over else None
             said = {"claim": id, "version": parent.number} | ({"at_most": at_most} if over else {})
-            also = {"claim": id, "worker": worker, "attempts": Request.attempts + 1}
-            moved = self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said, also=also)
-            return Claim(id, worker, found, tuple(moved), parent, at_most)
+            for request in requests:
+                request.claim, request.worker, request.attempts = id, worker, request.attempts + 1
+            self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said)
+            return Claim(id, worker, found, tuple(requests), parent, at_most)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
         """The federation with the oldest thing to do that nobody holds; locked."""
@@ -116,7 +117,8 @@ class Work:
         left = [request for request in left if request not in hopeless]
         if left:
             said = {"taken over from": left[0].worker}
-            return self._requests.move(session, left, RequestState.QUEUED, actor, said=said)
+            self._requests.move(session, left, RequestState.QUEUED, actor, said=said)
+            return left
         waiting = (mine, Request.state == RequestState.QUEUED, Request.not_before <= now)
         found = locked(session, *waiting, limit=federation.together)
         if found and found[0].effort == TOP:  # exact whatever is served with it: one Retrain for all that wait for it
@@ -134,14 +136,12 @@ class Work:
         """Renew the lease. LeaseLostError: somebody else has it."""
         until = self._core.clock() + timedelta(seconds=lease_seconds)
         with self._core.writing() as session:
-            self._hold(session, claim)
-            _change(session, claim.federation.name, lease_until=until)
+            self._hold(session, claim).lease_until = until
 
     def _hold(self, session: Session, claim: Claim) -> Federation:
         """Lock the claim's federation, if it is still the claim's."""
         query = select(Federation).where(Federation.name == claim.federation.name).with_for_update(key_share=True)
         federation = session.scalars(query).one()
-        session.expunge(federation)
         if federation.claim != claim.id:
             raise LeaseLostError(f"Another worker serves {federation.name} by now; this result is not wanted any more.")
         return federation
@@ -155,7 +155,8 @@ class Work:
         return found
 
     def release(self, session: Session, federation: str) -> None:
-        _change(session, federation, claim=None, worker=None, lease_until=None)
+        held = session.get_one(Federation, federation)
+        held.claim = held.worker = held.lease_until = None
 
     def interrupt(self, session: Session, federation: str, actor: str, why: str) -> None:
         """Whoever works on this federation began from a version that is not current any more: its requests wait."""
@@ -181,17 +182,15 @@ class Work:
         printable = "".join(letter if letter.isprintable() else " " for letter in reason[:LONGEST_REASON])
         reason, now = check_reason(printable), self._core.clock()
         with self._core.writing() as session:
-            changed = []
-            for request in self.claimed(session, claim, *AT_WORK):
-                failures = request.failures + 1
-                if not retry or failures >= MOST_FAILURES:
-                    state, counted = RequestState.FAILED, {"failures": failures}
-                else:
-                    later = now + FIRST_BACK_OFF * 2 ** (failures - 1)
-                    state, counted = RequestState.QUEUED, {"failures": failures, "not_before": later}
-                changed += self._requests.move(session, [request], state, claim.actor, reason=reason, also=counted)
+            requests = self.claimed(session, claim, *AT_WORK)
+            for request in requests:
+                request.failures, state = request.failures + 1, RequestState.FAILED
+                if retry and request.failures < MOST_FAILURES:
+                    request.not_before = now + FIRST_BACK_OFF * 2 ** (request.failures - 1)
+                    state = RequestState.QUEUED
+                self._requests.move(session, [request], state, claim.actor, reason=reason)
             self.release(session, claim.federation.name)
-            return changed
+            return requests
 
     def tell_rungs(self, claim: Claim, rungs: Iterable[Mapping[str, Any]]) -> None:
         """What a climb has tried so far, as `results.rung_told` gives it."""
@@ -230,10 +229,4 @@ class Work:
 
 def current_version(session: Session, federation: str) -> Version:
     query = select(Version).where(Version.federation == federation, Version.state == VersionState.CURRENT)
-    found = session.scalars(query).one()
-    session.expunge(found)
-    return found
-
-
-def _change(session: Session, federation: str, **values: Any) -> None:
-    session.execute(update(Federation).where(Federation.name == federation).values(values))
+    return session.scalars(query).one()

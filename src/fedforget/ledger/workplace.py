@@ -37,16 +37,13 @@ def workplace(home: Path, federation: str) -> Iterator[Path]:
                 return
 
 
-def sweep(home: Path, federation: str, version: int) -> int:
+def sweep(home: Path, federation: str, version: int) -> None:
     """Clear the folders of jobs that began from another version than the current one: nobody goes on with them."""
-    cleared = 0
     for folder in work_folder(home, federation).glob("[0-9]*"):
         with held_lock(folder / LOCK) as alone:
             job = Job.read(folder) if alone else None
             if job is not None and job.version != version:
                 clear(folder)
-                cleared += 1
-    return cleared
 
 
 def remains(home: Path, federation: str, run: Path, method: str) -> tuple[tuple[str, str], ...]:
