@@ -61,14 +61,16 @@ class CellSpec:
 
 
 def request_specs(
-    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),)
+    options: Options,
+    settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),),
+    classes: tuple[int, ...] | None = None,
 ) -> list[CellSpec]:
-    """One class of one client at a time, for every method and every (setting, overrides). In order of value: one trial
-    of everything first, then more trials."""
+    """One class of one client at a time, for every method and every (setting, overrides): where the user names no
+    class, each of `classes`. In order of value: one trial of everything first, then more trials."""
     return [
         CellSpec(ScenarioSpec((label,), options.seed + trial), trial, label, method, preset, value, overrides)
         for trial in options.chosen_trials()
-        for label in options.chosen_classes()
+        for label in options.classes or classes or options.chosen_classes()
         for method, preset in options.methods or ()
         for value, overrides in settings
     ]
@@ -181,9 +183,9 @@ def reproduce(
     with alone(path) as file:
         file.merge(others)
         for key, spec in specs.items():
-            if key in file:
+            if key in file.cells:
                 check_settings(spec, options, file.cells[key], path)
-        left = [spec for key, spec in specs.items() if key not in file]
+        left = [spec for key, spec in specs.items() if key not in file.cells]
         if left:
             _compute(experiment, options, left, len(specs), file, progress)
         progress(Step("done", len(specs), len(specs), 0.0))
@@ -217,7 +219,7 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
         then = asdict(_on_network(before, options)) | then
         if isinstance(preset, PaperSettings):
             then = {name: value for name, value in then.items() if name not in LEFT or value != LEFT[name]}
-        idle = replace(preset, **now).idle if isinstance(preset, PaperSettings) else idle
+            idle = replace(preset, **now).idle
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then} - idle)

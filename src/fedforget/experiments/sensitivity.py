@@ -14,7 +14,7 @@ other is asked for. The paper's FedAF and ours are run. In `fedaf:paper` the kno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def specs(knob: Knob, options: Options) -> list[CellSpec]:
                 "overwrite:default."
             )
     varied = [(value, knob.overrides(value)) for value in knob.values]
-    return request_specs(replace(options, classes=options.classes or (0,)), varied)
+    return request_specs(options, varied, classes=(0,))
 
 
 def _by_value(rows: Sequence[Row]) -> dict[Any, list[Row]]:
