@@ -1,13 +1,11 @@
-"""Requests on noise, in a process of their own, since peak memory is asked for: `python -m
-fedforget.experiments.benchmarks.alone` reads a `NoiseWorld` as JSON and writes what it measured."""
+"""Requests on noise, in a process of their own, since peak memory is asked for."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -56,12 +54,11 @@ class NoiseWorld:
 
 def measured_alone(world: NoiseWorld) -> dict[str, Any]:
     """What `measured` finds in a new process."""
-    command = [sys.executable, "-m", "fedforget.experiments.benchmarks.alone"]
-    done = subprocess.run(command, input=json.dumps(asdict(world)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise FedForgetError(f"The benchmark failed in its process: {last}")
-    return json.loads(done.stdout.splitlines()[-1])
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        try:
+            return process.submit(measured, world).result()
+        except Exception as error:
+            raise FedForgetError(f"The benchmark failed in its process: {error}") from error
 
 
 def measured(world: NoiseWorld) -> dict[str, Any]:
@@ -86,7 +83,3 @@ def measured(world: NoiseWorld) -> dict[str, Any]:
         "stages": [cost["seconds_by_stage"] for cost in costs[1:]],
         **{name: costs[0][name] for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    print(json.dumps(measured(NoiseWorld(**json.loads(sys.stdin.read())))))
