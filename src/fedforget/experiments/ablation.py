@@ -158,15 +158,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     for s in sorted({c["sketch_rows"] for c in FACTORS["rows s"]}):
         sketch, pca = (groups.get(variant_name({"preserver": kind, "sketch_rows": s})) for kind in ("sketch", "pca"))
         if sketch and pca:
-            said = []
-            for name, own in (("sketch", sketch), ("PCA", pca)):
-                error, bd_acc, test_acc = (
-                    entry(own, column, digits).text()
-                    for column, digits in (("sketch_error", 4), ("bd_acc", 2), ("test_acc", 2))
-                )
-                said.append(
-                    f"{name} eps {error} in {sketch_seconds(own).text()} s, BD Acc {bd_acc} %, Test Acc {test_acc} %"
-                )
+            said = [
+                f"{name} eps {entry(own, 'sketch_error', 4).text()} in {sketch_seconds(own).text()} s, "
+                f"BD Acc {entry(own, 'bd_acc').text()} %, Test Acc {entry(own, 'test_acc').text()} %"
+                for name, own in (("sketch", sketch), ("PCA", pca))
+            ]
             sentences.append(f"s = {s}: {'; '.join(said)}.")
     if sentences:
         sentences.insert(0, "The paper: compared with PCA, the sketch has a small error for little computation. Ours:")

@@ -31,7 +31,7 @@ from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import LABELS, OVERLAP_NON_TARGET, STATED
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import distinct, grouped, where
+from fedforget.experiments.summaries import distinct, grouped, values, where
 from fedforget.experiments.tables import Table
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import evaluate
@@ -172,11 +172,11 @@ def figures(rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's four panels, box plots over trials for each class, once for each setting."""
     written = []
     for place, own in _settings(rows).items():
-        panels = [
-            Panel(TITLES[kind], each, "class", distinct(own, "class"), "target_class_test_acc", "target class",
-                     percent=True)
-            for kind, each in _labels(own).items()
-        ]  # fmt: skip
+        panels = []
+        for kind, each in _labels(own).items():
+            of_class = {label: where(each, "class", label) for label in distinct(own, "class")}
+            accuracies = {label: values(found, "target_class_test_acc") for label, found in of_class.items()}
+            panels.append(Panel(TITLES[kind], accuracies, "target class", percent=True))
         title = f"Overlapping validation, {own[0]['dataset']}, {SETTINGS[place]}: accuracy of the target class"
         written += box_plots(stem.with_name(f"{stem.name}-{place}"), title, own, panels, columns=4)
     return written

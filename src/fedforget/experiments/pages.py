@@ -34,7 +34,8 @@ def write_pages(experiment: Experiment, cells_path: Path) -> list[Path]:
         return []
     stem = cells_path.with_name(experiment.name + cells_path.stem.removeprefix(experiment.cells))
     tables = labelled_tables(experiment, rows)
-    figures = _draw(experiment, rows, stem)
+    draw = experiment.figures if importlib.util.find_spec("matplotlib") else None
+    figures = draw(rows, stem) if draw else []
     page, latex, values = (stem.with_name(stem.name + ending) for ending in (".md", ".tex", ".json"))
     write_text(page, _markdown(experiment, rows, tables, figures, stem))
     write_text(latex, "\n\n".join(table.to_latex() for table in tables) + "\n")
@@ -94,12 +95,6 @@ def rows_in(folder: Path, experiment: Experiment) -> dict[str, list[Row]]:
         path.stem.removeprefix(f"{experiment.name}-"): ordered_rows(experiment, read_cells(path))
         for path in sorted(folder.glob(f"{experiment.name}-*.jsonl"))
     }
-
-
-def _draw(experiment: Experiment, rows: Sequence[Row], stem: Path) -> list[Path]:
-    if experiment.figures is None or importlib.util.find_spec("matplotlib") is None:
-        return []
-    return experiment.figures(rows, stem)
 
 
 def _markdown(
