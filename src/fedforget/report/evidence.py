@@ -18,13 +18,7 @@ from fedforget.audit.verdict import LEVEL
 from fedforget.report.charts import Chart
 from fedforget.report.comparison import Row
 from fedforget.report.numbers import DASH, number, percent, sensed
-from fedforget.report.plots import (
-    draw_margins,
-    draw_return,
-    draw_roc,
-    draw_sensitivity,
-    shown_bins,
-)
+from fedforget.report.plots import draw_margins, draw_return, draw_roc, draw_sensitivity, shown_bins
 
 TONES = {
     "forgotten": "forgot", "exact": "forgot", "not forgotten": "kept", "over-forgotten": "beyond",
@@ -74,12 +68,7 @@ def judged_methods(folder: Path, rows: Sequence[Row]) -> list[Judged]:
     return [judged(row, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
 
 
-def judged(
-    row: Row,
-    record: Mapping[str, Any] | None,
-    bins: tuple[int, int],
-    prefix: str,
-) -> Judged:
+def judged(row: Row, record: Mapping[str, Any] | None, bins: tuple[int, int], prefix: str) -> Judged:
     verdict = row["verdict"]
     findings = [in_words(finding, verdict) for finding in verdict["findings"]]
     drawn: list[Chart | str] = [NO_FILE]
@@ -131,18 +120,13 @@ def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured
     unit, bounds, shown = scale_of(name, oracle)
     low, high = (None if v is None else min(max(v, bounds[0]), bounds[1]) for v in (finding["low"], finding["high"]))
     than = "an oracle" if oracle else "before" if finding["rest"] else "if never seen"
-    told = {
-        "remembers": "remembers",
-        "over-forgotten": f"worse than {than}",
-        "missing": "missing",
-    }
     return Measured(
         name=name,
         unit=unit,
         value=shown(finding["value"]),
         before=shown(finding["before"]),
         expected=DASH if low is None or high is None else f"{shown(low)} to {shown(high)}",
-        says=told.get(finding["says"], finding["says"]),
+        says=f"worse than {than}" if finding["says"] == "over-forgotten" else finding["says"],
         remark=remark(finding, verdict["findings"]),
         accuses=finding["says"] in ("remembers", "over-forgotten"),
     )

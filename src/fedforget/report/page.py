@@ -15,9 +15,11 @@ import torch
 
 from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
+from fedforget.data.files import write_text
 from fedforget.data.samples import Dataset
 from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
 from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
+from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
 from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
 from fedforget.runs.told import share_of
@@ -28,9 +30,6 @@ if TYPE_CHECKING:  # loaded only when a report is written: a machine without the
 
 def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor | None) -> None:
     """Write an audit as one HTML file. The same audit gives the same bytes."""
-    from fedforget.data.files import write_text
-    from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
-
     audit = found.to_json()
     comparison = Comparison(audit)
     methods = [row for row in audit["rows"] if row["method"] not in ("before", "retrain")]
