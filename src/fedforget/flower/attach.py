@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from fedforget.data.samples import Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.starts import network_of
-from fedforget.flower.client_app import LoadClient, client_number, open_store, register
+from fedforget.flower.client_app import client_number, open_store, register
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
@@ -90,7 +91,7 @@ def attach(
     The node's config has its `partition-id`, perhaps a `name`, and a `state-dir`, where the node remembers for ever
     what it has withdrawn. Mods of the whole app also see our messages: clipping belongs into `@app.train(mods=...)`."""
     try:
-        register(app, client_loader(model, data, features=features, label=label, device=device))
+        register(app, partial(own_client, model=model, data=data, features=features, label=label, device=device))
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -98,24 +99,20 @@ def attach(
         ) from None
 
 
-def client_loader(
+def own_client(
+    context: Context,
     model: Callable[[], nn.Module],
     data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
-    *,
     features: str = "img",
     label: str = "label",
     device: str | torch.device = "cpu",
-) -> LoadClient:
-    """Makes a node's client of its own network and data, as `attach` takes them."""
-
-    def load_client(context: Context) -> Client:
-        number, network, place = client_number(context), network_of(model), torch.device(device)
-        samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
-        if place.type != "cpu":
-            samples = samples.with_features(samples.features.to(place))
-        return Client(number, samples, network.to(place), Normalisation(), classes, place)
-
-    return load_client
+) -> Client:
+    """A node's client of its own network and data, as `attach` takes them."""
+    number, network, place = client_number(context), network_of(model), torch.device(device)
+    samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
+    if place.type != "cpu":
+        samples = samples.with_features(samples.features.to(place))
+    return Client(number, samples, network.to(place), Normalisation(), classes, place)
 
 
 def retained(context: Context, data: Data, *, features: str = "img", label: str = "label") -> Data:
