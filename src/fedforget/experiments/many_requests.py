@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.columns import Line, mean, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
@@ -21,6 +20,7 @@ from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
 
@@ -62,20 +62,16 @@ def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], 
     if spec.setting == AT_ONCE:
         result = scenario.forget(spec.method, spec.preset, spec.overrides)
         return result.state, result.cost.to_json(), []
-    state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
+    state, steps, costs = scenario.before, [], []
     for number, request in enumerate(scenario.requests):
         result = scenario.forget(
             spec.method, spec.preset, spec.overrides,
             state=state, requests=[request], served=scenario.requests[:number],
         )  # fmt: skip
-        state, cost = result.state, result.cost.to_json()
-        total = {name: total[name] + cost[name] for name in total}
-        test = measure(
-            scenario.federation, state, [request], scenario.dataset.test,
-            seed=scenario.spec.seed, threads=scenario.options.threads,
-        )  # fmt: skip
-        steps.append(test.test_acc)
-    return state, total, steps
+        state = result.state
+        costs.append(result.cost)
+        steps.append(scenario.measure(state, [request])["test_acc"])
+    return state, Cost.total(costs).to_json(), steps
 
 
 def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[str, dict[str, float | None]]:

@@ -302,11 +302,8 @@ class Scenario:
         asked = self.requests if requests is None else tuple(requests)
         known = self.kept.setdefault("before", {})
         if asked not in known:
-            now = measure(
-                self.federation, self.before, asked, self.dataset.test,
-                seed=self.spec.seed, threads=self.options.threads,
-            )  # fmt: skip
-            known[asked] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+            now = self.measure(self.before, asked)
+            known[asked] = {f"{name}_before": now[name] for name in ("bd_acc", "test_acc")}
         return dict(known[asked])
 
 
