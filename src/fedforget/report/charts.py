@@ -139,14 +139,11 @@ def draw_curves(row: Row, name: str) -> Chart:
     return Chart(row_name(row), words, inline_svg(figure, name))
 
 
-def used_stages(rows: Sequence[Row]) -> list[str]:
-    """Stages that took time worth seeing, the known ones first."""
+def used_stages(rows: Sequence[Row]) -> dict[str, str]:
+    """Stages that took time worth seeing, each with its colour; the known ones first."""
     spent = {s for row in rows for s, t in (row.get("seconds_by_stage") or {}).items() if t > 0.005 * row["seconds"]}
-    return [stage for stage in STAGES if stage in spent] + sorted(spent - STAGES.keys())
-
-
-def stage_colour(stage: str) -> str:
-    return STAGES.get(stage, "#5f9ea8")
+    known = {stage: colour for stage, colour in STAGES.items() if stage in spent}
+    return known | dict.fromkeys(sorted(spent - STAGES.keys()), "#5f9ea8")
 
 
 def draw_seconds(rows: Sequence[Row]) -> list[Chart]:
@@ -160,9 +157,9 @@ def draw_seconds(rows: Sequence[Row]) -> list[Chart]:
         figure, (axes,) = blank_figure(WIDTH, [0.55 + 0.3 * len(chosen)], grid="x")
         for place, row in enumerate(chosen):
             left = 0.0
-            for stage in used_stages(rows):
+            for stage, colour in used_stages(rows).items():
                 taken = max(0.0, row["seconds_by_stage"].get(stage, 0.0))
-                axes.barh(place, taken, left=left, height=0.6, color=stage_colour(stage))
+                axes.barh(place, taken, left=left, height=0.6, color=colour)
                 left += taken
             axes.annotate(
                 seconds(row["seconds"]), (left, place), xytext=(4, 0), textcoords="offset points", va="center",

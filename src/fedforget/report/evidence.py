@@ -145,17 +145,15 @@ def remark(finding: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
 
 def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Callable[[float | None], str]]:
     """(unit, least and most possible, how it is written) of a measure; without oracle it is a difference."""
-    difference = name.endswith(("beside unseen data", "below unseen data"))
-    if name.startswith("membership"):
-        if with_oracle:
-            return "area", (0.0, 1.0), lambda value: number(value, ".3f")
-        return "area above 0.5", (-0.5, 0.5), lambda value: number(value, "+.3f")
     if name.startswith("sensitivity"):
         return "", (0.0, math.inf), sensed
-    if name.startswith("loss"):
-        if with_oracle and not difference:
-            return "nats", (0.0, math.inf), lambda value: number(value, ".3g")
-        return "nats", (-math.inf, math.inf), lambda value: number(value, "+.3g")
-    if with_oracle and not difference:
+    absolute = with_oracle and not name.endswith(("beside unseen data", "below unseen data"))
+    if name.startswith("membership"):
+        unit, most, form = ("area", 1.0, ".3f") if absolute else ("area above 0.5", 0.5, "+.3f")
+    elif name.startswith("loss"):
+        unit, most, form = "nats", math.inf, ".3g" if absolute else "+.3g"
+    elif absolute:
         return "", (0.0, 100.0), percent
-    return "points", (-100.0, 100.0), lambda value: number(value, "+.1f")
+    else:
+        unit, most, form = "points", 100.0, "+.1f"
+    return unit, (0.0 if absolute else -most, most), lambda value: number(value, form)

@@ -17,7 +17,7 @@ from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.files import write_text
 from fedforget.data.samples import Dataset
-from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
+from fedforget.report.charts import STAGES, draw_class_bars, draw_curves, draw_seconds, used_stages
 from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
 from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
 from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
@@ -43,13 +43,13 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         bars=[draw_class_bars(comparison, row, f"bars{place}") for place, row in enumerate(measured)],
         curves=[draw_curves(row, f"curve{place}") for place, row in enumerate(curved)],
         times=draw_seconds(audit["rows"]),
-        stages=[(stage, stage_colour(stage)) for stage in used_stages(audit["rows"])],
+        stages=used_stages(audit["rows"]),
         pictures=sample_pictures(audit, dataset, backdoor),
         row_name=row_name,
         climbs=climbs(methods),
         share_of=share_of,
         ratio=ratio,
-        stage_colour=stage_colour,
+        memory_colour=STAGES["memory"],
         names=NAMES,
         judged=judged_methods(path.parent, audit["rows"]),
         tones=TONES,
