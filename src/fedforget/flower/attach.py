@@ -196,7 +196,7 @@ def _read(dataset: Any, model: nn.Module, features: str, label: str, source: str
     stacked = torch.stack(rows)
     if not is_finite([stacked]):
         raise InputError(f"{source} holds a NaN or an infinite number; remove or replace it.")
-    classes = _classes(model, rows[0].shape)
+    classes = check_model(model, rows[0].shape)
     return labelled_samples(stacked, torch.tensor([_number(y) for _, y in pairs]), classes, source), classes
 
 
@@ -207,21 +207,6 @@ def _row(features: Any) -> Tensor:
             return row.float()
     kind = getattr(features, "dtype", type(features).__name__)
     raise InputError(f"A sample's features are {kind}; give a tensor of floats, as the network takes it.")
-
-
-def _classes(model: nn.Module, shape: torch.Size) -> int:
-    """As many as the network has outputs; one that is no classifier for this data is refused."""
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            out = model.eval()(torch.zeros((2, *shape)))
-    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-        out = None
-    finally:
-        model.train(was_training)
-    classes = out.shape[1] if isinstance(out, Tensor) and out.dim() > 1 else 1
-    check_model(model, shape, classes)
-    return classes
 
 
 def _loader(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:
