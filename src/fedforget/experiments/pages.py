@@ -70,7 +70,7 @@ def write_overview(experiment: Experiment, folder: Path) -> list[Path]:
     if experiment.overview is None or not cells:
         return []
     page = folder / f"{experiment.name}.md"
-    write_text(page, "\n\n".join([*experiment.overview(cells, folder), *_notes(page)]) + "\n")
+    write_text(page, "\n\n".join([*experiment.overview(cells, folder), *notes_beside(page)]) + "\n")
     return [page]
 
 
@@ -84,7 +84,8 @@ def write_block(page: Path, name: str, text: str) -> None:
     write_text(page, f"{before}{start}\n{text}\n{end}{after}")
 
 
-def _notes(page: Path) -> list[str]:
+def notes_beside(page: Path) -> list[str]:
+    """What somebody wrote down for a page, in NAME.notes.md."""
     path = page.with_suffix(".notes.md")
     return [path.read_text().strip()] if path.exists() else []
 
@@ -112,7 +113,7 @@ def _markdown(
         *(table.to_markdown() for table in tables),
         *images,
         *experiment.remarks(rows),
-        *_notes(stem.with_name(stem.name + ".md")),
+        *notes_beside(stem.with_name(stem.name + ".md")),
         *([] if experiment.federation else ["## What the paper leaves open", "\n".join(reasons)]),
     ]
     return "\n\n".join(parts) + "\n"

@@ -22,7 +22,7 @@ from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
 from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
 from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
-from fedforget.runs.told import share_of
+from fedforget.runs.told import end_sentence, share_of
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports `runs`
     from jinja2 import Template
@@ -48,6 +48,7 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         row_name=row_name,
         climbs=climbs(methods),
         share_of=share_of,
+        end_sentence=end_sentence,
         ratio=ratio,
         memory_colour=STAGES["memory"],
         names=NAMES,
