@@ -79,14 +79,6 @@ def inline_svg(figure: Figure, name: str) -> Markup:
     return Markup(svg.strip())
 
 
-def label_classes(axes: Axes, classes: Sequence[str], most: int) -> None:
-    """A place below the axes for each class, with its name in at most `most` letters."""
-    short = [text if len(text) <= most else text[: most - 1] + "…" for text in classes]
-    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
-    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
-    axes.set_xlim(-0.6, len(short) - 0.4)
-
-
 def draw_class_bars(against: Comparison, row: Row, name: str) -> Chart:
     """Test accuracy of every class before, after this method, and of Retrain."""
     width = max(WIDTH, 0.3 * len(against.classes))
@@ -98,7 +90,10 @@ def draw_class_bars(against: Comparison, row: Row, name: str) -> Chart:
                 axes.text(x, 1, DASH, color=INK, ha="center", fontsize=9)
             else:
                 axes.bar(x, value, width=0.25, color=colour)
-    label_classes(axes, against.classes, 14)
+    short = [name if len(name) <= 14 else name[:13] + "…" for name in against.classes]
+    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
+    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
+    axes.set_xlim(-0.6, len(short) - 0.4)
     axes.set_ylim(0, 100)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
     words = f"Test accuracy per class before forgetting, after {row_name(row)} and of Retrain; the table below has it."
