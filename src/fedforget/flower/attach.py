@@ -11,6 +11,7 @@ ordinary round trains on the erased samples again, and the model learns again wh
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -33,10 +34,7 @@ from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
-LOADER_SETTINGS = (
-    "batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
-    "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "pin_memory_device",
-)  # fmt: skip
+LOADER_SETTINGS = inspect.signature(DataLoader).parameters.keys() - {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
 class Retained(Subset[Any]):
