@@ -69,17 +69,16 @@ def measured(world: NoiseWorld) -> dict[str, Any]:
     request = ErasureRequest.of_samples(ASKING_CLIENT, range(world.target))
     share = world.target / (world.target + world.retained)
     epoch = Train(seed=0, threads=world.threads, round=0, share=share, purpose="bench")
-    seconds, epochs, costs = [], [], []
+    epochs, costs = [], []
     for _ in range(1 + world.requests):
         start = time.perf_counter()
         list(federation.ask(epoch, state, [ASKING_CLIENT]))
         epochs.append(time.perf_counter() - start)
         schedule = Schedule(rounds=5, threads=world.threads)
         result = forget(federation, state, request, schedule, "overwrite", None, **world.settings)
-        seconds.append(result.cost.total_seconds)
-        costs.append(result.cost.to_json())
+        costs.append(result.cost)
     return {
-        "parameters": weight_count(federation.model), "epoch": epochs[1:], "request": seconds[1:],
-        "stages": [cost["seconds_by_stage"] for cost in costs[1:]],
-        **{name: costs[0][name] for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
+        "parameters": weight_count(federation.model), "epoch": epochs[1:],
+        "request": [cost.total_seconds for cost in costs[1:]],
+        **{name: getattr(costs[0], name) for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
     }  # fmt: skip
