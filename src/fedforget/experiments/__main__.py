@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 
@@ -77,11 +78,8 @@ def command_parser() -> argparse.ArgumentParser:
 
 def options_of(given: argparse.Namespace) -> Options:
     """What the words of a `reproduce` choose."""
-    return Options.parse(
-        classes=given.classes, methods=given.methods, targets=given.targets, dataset=given.dataset,
-        trials=given.trials, device=given.device, seed=given.seed, out=given.out, quick=given.quick,
-        threads=given.threads, configuration=given.configuration,
-    )  # fmt: skip
+    names = {item.name for item in fields(Options)}
+    return Options.parse(**{name: value for name, value in vars(given).items() if name in names})
 
 
 def _reproduce(given: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from fedforget.data.samples import Dataset
 from fedforget.report.charts import STAGES, draw_class_bars, draw_curves, draw_seconds, used_stages
 from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
 from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
-from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
+from fedforget.report.numbers import amount, human_bytes, loss, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
 from fedforget.runs.told import end_sentence, share_of
 
@@ -69,7 +69,7 @@ def page_template() -> Template:
 
     environment = Environment(loader=PackageLoader("fedforget.report"), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    formats = (number, points, percent, loss, amount, seconds, human_bytes, sensed)
+    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
     environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template("report.html.j2")
 
