@@ -259,8 +259,9 @@ def check_layers(model: nn.Module) -> None:
         )
 
 
-def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
-    """Refuse, before any work, a model that is no classifier for this data or that forgetting cannot work on."""
+def check_model(model: nn.Module, shape: Sequence[int], classes: int | None = None) -> int:
+    """How many classes the model tells apart, which must be the data's where those are known. Refused, before any work,
+    is a model that is no classifier for this data or that forgetting cannot work on."""
     check_layers(model)
     was_training = model.training
     device = next(model.parameters()).device
@@ -272,8 +273,11 @@ def check_model(model: nn.Module, shape: Sequence[int], classes: int) -> None:
         raise InputError(f"The model cannot take samples of shape {tuple(shape)}: {reason}") from None
     finally:
         model.train(was_training)
+    if classes is None:
+        classes = out.shape[1] if isinstance(out, Tensor) and out.dim() > 1 else 1
     if not isinstance(out, Tensor) or out.shape != (2, classes):
         got = tuple(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
         raise InputError(
             f"The model's output is {got} for a sample, but the data has {classes} classes, so it must be ({classes},)."
         )
+    return classes

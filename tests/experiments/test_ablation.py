@@ -59,7 +59,7 @@ def test_pca_has_the_smaller_error_and_no_more_rows(chosen: Options):
     assert 0 <= pca["sketch_error"] < base["sketch_error"]
     assert off["sketch_error"] == base["sketch_error"], "the sketch is made, and not used"
     assert of(rows, "preserver=diagonal")["sketch_error"] is None
-    assert pca["settings"]["preserver"] == "pca"
+    assert pca["method_settings"]["preserver"] == "pca"
     assert 0 < pca["stored_bytes"] <= base["stored_bytes"], "as many rows, or one for each sample"
     assert (off["bd_acc"], off["retained_acc"], off["target_loss"]) != tuple(
         base[name] for name in ("bd_acc", "retained_acc", "target_loss")
@@ -80,7 +80,7 @@ def test_what_auto_stands_for_is_not_shown_twice(chosen: Options):
     assert [(line[0], line[-1]) for line in table.rows] == [
         ("preserver=sketch sketch_rows=10", "1"), (f"preserver=sketch sketch_rows={s} (as it is)", "1"),
     ]  # fmt: skip
-    assert of(rows, BASE)["settings"] == of(rows, f"sketch_rows={s}")["settings"]
+    assert of(rows, BASE)["method_settings"] == of(rows, f"sketch_rows={s}")["method_settings"]
     assert of(rows, BASE)["test_acc"] == of(rows, f"sketch_rows={s}")["test_acc"]
 
 

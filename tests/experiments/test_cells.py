@@ -29,9 +29,9 @@ def test_what_was_added_is_read_back(tmp_path: Path):
     filled(tmp_path / "deep" / "c.jsonl", "a", "b")
     again = CellFile(tmp_path / "deep" / "c.jsonl")
     assert list(again.cells.values()) == [cell("a"), cell("b")]
-    assert "a" in again
-    assert "c" not in again
-    assert len(again) == 2
+    assert "a" in again.cells
+    assert "c" not in again.cells
+    assert len(again.cells) == 2
 
 
 def test_a_cell_is_added_once(tmp_path: Path):
@@ -130,7 +130,7 @@ def test_one_process_at_a_time(tmp_path: Path):
         )
     assert "Another process is computing cells of " in said.stderr
     with alone(tmp_path / "c") as file:
-        assert "a" in file
+        assert "a" in file.cells
 
 
 def test_the_commit_of_a_copy_without_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -18,7 +18,7 @@ from fedforget.errors import DivergedError, InputError
 from fedforget.experiments import EXPERIMENTS, engine, find_experiment, scenario
 from fedforget.experiments.cells import read_cells
 from fedforget.experiments.configurations import CONFIGURATIONS, find_configuration
-from fedforget.experiments.engine import Pace, Step, check_settings, reproduce, settings_of
+from fedforget.experiments.engine import Step, check_settings, reproduce, seconds_left, settings_of
 from fedforget.experiments.options import Options, parse_classes, parse_methods
 from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.methods import METHODS, Method
@@ -310,12 +310,10 @@ def test_every_configuration_gives_its_reasons():
 
 
 def test_the_time_left_is_that_of_the_kinds_left():
-    pace = Pace()
-    assert pace.left(["a"]) is None
-    pace._seconds["a"] += [1.0, 3.0]
-    pace._seconds["b"] += [10.0]
-    assert pace.left(["a", "b", "c"]) == 2.0 + 10.0 + 6.0
-    assert pace.left([]) == 0.0
+    assert seconds_left({}, ["a"]) is None
+    taken = {"a": [1.0, 3.0], "b": [10.0]}
+    assert seconds_left(taken, ["a", "b", "c"]) == 2.0 + 10.0 + 6.0
+    assert seconds_left(taken, []) == 0.0
 
 
 @pytest.mark.real

@@ -188,10 +188,12 @@ def test_a_withdrawn_feature_is_blank_in_pairs_of_every_kind(tmp_path: Path, kin
 def test_a_loader_keeps_its_settings(tmp_path: Path):
     context = context_of(0, withdraw(tmp_path, ErasureRequest.of_class(0, 2)))
     loader = DataLoader(
-        PAIRS, batch_size=3, shuffle=True, drop_last=True, collate_fn=lambda rows: default_collate(rows)
-    )
+        PAIRS, batch_size=3, shuffle=True, drop_last=True, in_order=False,
+        collate_fn=lambda rows: default_collate(rows),
+    )  # fmt: skip
     rest = retained(context, loader)
     assert (rest.batch_size, rest.drop_last, rest.collate_fn) == (3, True, loader.collate_fn)
+    assert not rest.in_order
     assert type(rest.sampler) is type(loader.sampler)
     assert len(rest.dataset) == 20
     assert all(2 not in labels for _, labels in rest)

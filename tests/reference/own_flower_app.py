@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from fedforget.data.own import from_arrays
 from fedforget.federation.client import Client
 from fedforget.federation.local import LocalFederation
-from fedforget.flower.attach import attach, client_loader, retained
+from fedforget.flower.attach import attach, own_client, retained
 from fedforget.models import xavier_initialise
 
 Load = Callable[[Context], "Dataset[Any] | DataLoader[Any]"]
@@ -97,7 +97,7 @@ def same_in_one_process(model: Callable[[], nn.Module] = network, **more: Any) -
 
 def client_of(load: Load, model: Callable[[], nn.Module] = network, **more: Any) -> Client:
     """What `attach` makes of the data of site 0."""
-    return client_loader(model, load, **more)(context_of(0))
+    return own_client(context_of(0), model, load, **more)
 
 
 def context_of(number: int, folder: Path | None = None, **more: Any) -> Context:

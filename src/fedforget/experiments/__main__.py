@@ -8,6 +8,8 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import fields
+from datetime import timedelta
 from pathlib import Path
 
 from fedforget.errors import FedForgetError
@@ -76,11 +78,8 @@ def command_parser() -> argparse.ArgumentParser:
 
 def options_of(given: argparse.Namespace) -> Options:
     """What the words of a `reproduce` choose."""
-    return Options.parse(
-        classes=given.classes, methods=given.methods, targets=given.targets, dataset=given.dataset,
-        trials=given.trials, device=given.device, seed=given.seed, out=given.out, quick=given.quick,
-        threads=given.threads, configuration=given.configuration,
-    )  # fmt: skip
+    names = {item.name for item in fields(Options)}
+    return Options.parse(**{name: value for name, value in vars(given).items() if name in names})
 
 
 def _reproduce(given: argparse.Namespace) -> None:
@@ -98,19 +97,8 @@ def _reproduce(given: argparse.Namespace) -> None:
 
 def _say(step: Step) -> None:
     """One line for each cell, since a bare machine has no progress bar."""
-    left = "" if step.seconds_left is None else f", {duration(step.seconds_left)} left"
+    left = "" if step.seconds_left is None else f", {timedelta(seconds=round(step.seconds_left))} left"
     print(f"{step.done}/{step.total} {step.what}{left}", file=sys.stderr, flush=True)
-
-
-def duration(seconds: float) -> str:
-    """
-    >>> duration(42), duration(3725)
-    ('42 s', '1 h 2 min')
-    """
-    minutes = int(seconds) // 60
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {int(seconds) % 60} s" if minutes else f"{seconds:.0f} s"
 
 
 def _bench(given: argparse.Namespace) -> None:

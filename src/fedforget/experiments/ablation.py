@@ -10,7 +10,6 @@ the eps of Theorem 1 that the preserver's rows really have (see `principal.spect
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +17,16 @@ from fedforget.errors import InputError
 from fedforget.experiments.columns import beside_paper, counted, entry, mean, table
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests
+from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs, serve_requests, settings_of
 from fedforget.experiments.options import Options
 from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
-from fedforget.methods import method_settings
 from fedforget.methods.fedaf.extensions.principal import jacobian, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import OVERWRITE, PaperSettings
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
-from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
 
 BASE = "default"
@@ -81,52 +78,42 @@ def specs(options: Options) -> list[CellSpec]:
                 f"Experiment 'ablation' takes overwrite:default apart; it cannot do that with '{method}:{preset}'."
             )
     chosen = variants(QUICK_FACTORS if options.quick else tuple(FACTORS))
-    return request_specs(replace(options, classes=options.classes or (0,)), tuple(chosen.items()))
+    return request_specs(options, tuple(chosen.items()), classes=(0,))
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    overrides = scenario.configuration.overrides_of(spec.method, spec.preset, spec.overrides)
-    _, chosen = method_settings(spec.method, spec.preset, **overrides)
-    settings = chosen.opened().for_network(weight_count(scenario.federation.model))
-    own = {"settings": asdict(settings), "sketch_error": sketch_error(settings, scenario)}
-    return own | serve_requests(spec, scenario)
+    settings = PaperSettings(**(settings_of(spec, scenario.options) or {}))
+    return {"sketch_error": sketch_error(settings, scenario)} | serve_requests(spec, scenario)
 
 
 def sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
     """The eps of Theorem 1 for the rows that the preserver has at the target client; one for each kind of rows."""
     if settings.preserver not in ("sketch", "pca"):
         return None
-    known = scenario.kept.setdefault("sketch errors", {})
-    if settings.sketch not in known:
-        known[settings.sketch] = _sketch_error(settings, scenario)
-    return known[settings.sketch]
-
-
-def _sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
-    client = scenario.federation.client(ASKING_CLIENT)
-    schedule = scenario.schedule
+    known: dict[Any, float | None] = scenario.kept.setdefault("sketch errors", {})
+    if settings.sketch in known:
+        return known[settings.sketch]
+    client, schedule, error = scenario.federation.client(ASKING_CLIENT), scenario.schedule, None
     task = Forget(seed=schedule.seed, threads=schedule.threads, requests=scenario.requests, settings=settings)
     with thread_count(schedule.threads):
         client.load(scenario.before)
         samples = sketch_samples(client, task)
-        if len(samples) > min(samples_that_fit(client.model), LARGEST_GRAM):
-            return None
-        rows = sketch_at_client(client, task).rows
-        seed = derive_seed(task.seed, "sketch")
-        j = jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed)
-        return spectral_error(j, rows)
+        if len(samples) <= min(samples_that_fit(client.model), LARGEST_GRAM):
+            rows, seed = sketch_at_client(client, task).rows, derive_seed(task.seed, "sketch")
+            j = jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed)
+            error = spectral_error(j, rows)
+    return known.setdefault(settings.sketch, error)
 
 
 def _of_factor(factor: str, rows: Sequence[Row]) -> dict[str, list[Row]]:
     """The rows of each of a factor's variants, whatever they were called when they were computed: a row belongs to the
     variant whose changes its settings have, if it differs from the base in nothing else. None if only the base is."""
-    base = next((row.get("settings") for row in rows if row["setting"] == BASE), None)
+    base: dict[str, Any] = next((row["method_settings"] for row in rows if row["setting"] == BASE), {})
     found: dict[str, list[Row]] = {}
     for changes in FACTORS[factor]:
         own: dict[tuple[Any, ...], Row] = {}
         for row in sorted(rows, key=lambda row: row["setting"] != BASE):
-            same = base is not None and row.get("settings") == base | changes
-            if same or (base is None and row["setting"] == variant_name(changes)):
+            if row["method_settings"] == base | changes:
                 own.setdefault((row["class"], row["seed"]), row)
         if own:
             found[variant_name(changes)] = list(own.values())
@@ -171,15 +158,11 @@ def remarks(rows: Sequence[Row]) -> list[str]:
     for s in sorted({c["sketch_rows"] for c in FACTORS["rows s"]}):
         sketch, pca = (groups.get(variant_name({"preserver": kind, "sketch_rows": s})) for kind in ("sketch", "pca"))
         if sketch and pca:
-            said = []
-            for name, own in (("sketch", sketch), ("PCA", pca)):
-                error, bd_acc, test_acc = (
-                    entry(own, column, digits).text()
-                    for column, digits in (("sketch_error", 4), ("bd_acc", 2), ("test_acc", 2))
-                )
-                said.append(
-                    f"{name} eps {error} in {sketch_seconds(own).text()} s, BD Acc {bd_acc} %, Test Acc {test_acc} %"
-                )
+            said = [
+                f"{name} eps {entry(own, 'sketch_error', 4).text()} in {sketch_seconds(own).text()} s, "
+                f"BD Acc {entry(own, 'bd_acc').text()} %, Test Acc {entry(own, 'test_acc').text()} %"
+                for name, own in (("sketch", sketch), ("PCA", pca))
+            ]
             sentences.append(f"s = {s}: {'; '.join(said)}.")
     if sentences:
         sentences.insert(0, "The paper: compared with PCA, the sketch has a small error for little computation. Ours:")

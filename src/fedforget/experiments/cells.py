@@ -63,12 +63,6 @@ class CellFile:
         self.cells, self._whole = parse_cells(data, self.path)
         self._ended = self._whole == 0 or data[: self._whole].endswith(b"\n")
 
-    def __contains__(self, key: str) -> bool:
-        return key in self.cells
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
     def add(self, cell: Mapping[str, Any]) -> None:
         if cell["key"] in self.cells:
             raise InputError(f"Cell {cell['key']} is in {self.path} already.")

@@ -7,15 +7,14 @@ one name is found under the other; `time` alone computes the first class, which 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedforget.experiments.columns import Columns, beside_paper, counted, crossed, mean, notes_of, table
 from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.drawing import Bars, bar_charts
-from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
-from fedforget.experiments.options import Options
+from fedforget.experiments.engine import Experiment, Row, request_specs
 from fedforget.experiments.pairs import against_retrain, difference, paired, ratio
 from fedforget.experiments.paper_numbers import completeness, running_time
 from fedforget.experiments.summaries import by_method, distinct, untouched, values
@@ -98,10 +97,6 @@ COMPLETENESS = Experiment(
 )
 
 
-def time_specs(options: Options) -> list[CellSpec]:
-    return request_specs(replace(options, classes=options.classes or (0,)))
-
-
 def time_tables(rows: Sequence[Row]) -> list[Table]:
     def cheaper(column: str, own: Sequence[Row], *alike: str) -> Entry:
         return ratio(paired(own, rows, alike or ("class", "seed")), column)
@@ -145,7 +140,7 @@ TIME = Experiment(
     name="time",
     title="Running time of unlearning one class in a client",
     label="tab:time",
-    specs=time_specs,
+    specs=partial(request_specs, classes=(0,)),
     tables=time_tables,
     paper=lambda row: running_time(row["dataset"], row["method"]),
     figures=time_figures,

@@ -22,20 +22,13 @@ OURS = ("overwrite", "rebuild")
 
 @dataclass(frozen=True)
 class Panel:
-    """One part of a figure: a box of the rows' figures for each value of a column."""
+    """One part of a figure: a box of figures at each place of the horizontal axis; None where there is none."""
 
     title: str
-    rows: Sequence[Mapping[str, Any]]
-    column: str
-    values: Sequence[Any]
-    figure: str
+    groups: Mapping[float, Sequence[float | None]]
     across: str
     percent: bool = False
     """Whether the vertical axis goes from 0 to 100, so that panels can be compared."""
-
-    def groups(self) -> list[list[float]]:
-        at = [[row[self.figure] for row in self.rows if row[self.column] == value] for value in self.values]
-        return [[figure for figure in group if figure is not None] for group in at]
 
 
 @dataclass(frozen=True)
@@ -107,19 +100,21 @@ def box_plots(
     figure = new_figure(title, rows, 2.9 * columns, 0.6 + 2.3 * lines)
     for place, panel in enumerate(panels, 1):
         axes = figure.add_subplot(lines, columns, place)
-        filled = [(x, group) for x, group in enumerate(panel.groups()) if group]
+        there = [[figure for figure in group if figure is not None] for group in panel.groups.values()]
+        filled = {x: group for x, group in enumerate(there) if group}
         if filled:
-            positions, groups = [x for x, _ in filled], [group for _, group in filled]
             look = {"color": BLUE}
             axes.boxplot(
-                groups, positions=positions, widths=0.6, boxprops=look, whiskerprops=look, capprops=look,
-                medianprops=look, flierprops={"marker": ".", "markersize": 4, "markeredgecolor": BLUE},
+                list(filled.values()), positions=list(filled), widths=0.6, boxprops=look, whiskerprops=look,
+                capprops=look, medianprops=look,
+                flierprops={"marker": ".", "markersize": 4, "markeredgecolor": BLUE},
             )  # fmt: skip
-            axes.plot(positions, [sum(g) / len(g) for g in groups], color=RED, marker=".", linewidth=1)
+            means = [sum(group) / len(group) for group in filled.values()]
+            axes.plot(list(filled), means, color=RED, marker=".", linewidth=1)
         else:
             axes.text(0.5, 0.5, "no model", ha="center", va="center", transform=axes.transAxes, fontsize=8)
-        axes.set_xticks(range(len(panel.values)), [f"{value:g}" for value in panel.values], fontsize=7)
-        axes.set_xlim(-0.6, len(panel.values) - 0.4)
+        axes.set_xticks(range(len(there)), [f"{value:g}" for value in panel.groups], fontsize=7)
+        axes.set_xlim(-0.6, len(there) - 0.4)
         if panel.percent:
             axes.set_ylim(-3, 103)
         axes.tick_params(axis="y", labelsize=7)

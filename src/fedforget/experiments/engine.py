@@ -61,14 +61,16 @@ class CellSpec:
 
 
 def request_specs(
-    options: Options, settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),)
+    options: Options,
+    settings: Sequence[tuple[Any, Mapping[str, Any]]] = ((None, {}),),
+    classes: tuple[int, ...] | None = None,
 ) -> list[CellSpec]:
-    """One class of one client at a time, for every method and every (setting, overrides). In order of value: one trial
-    of everything first, then more trials."""
+    """One class of one client at a time, for every method and every (setting, overrides): where the user names no
+    class, each of `classes`. In order of value: one trial of everything first, then more trials."""
     return [
         CellSpec(ScenarioSpec((label,), options.seed + trial), trial, label, method, preset, value, overrides)
         for trial in options.chosen_trials()
-        for label in options.chosen_classes()
+        for label in options.classes or classes or options.chosen_classes()
         for method, preset in options.methods or ()
         for value, overrides in settings
     ]
@@ -181,9 +183,9 @@ def reproduce(
     with alone(path) as file:
         file.merge(others)
         for key, spec in specs.items():
-            if key in file:
+            if key in file.cells:
                 check_settings(spec, options, file.cells[key], path)
-        left = [spec for key, spec in specs.items() if key not in file]
+        left = [spec for key, spec in specs.items() if key not in file.cells]
         if left:
             _compute(experiment, options, left, len(specs), file, progress)
         progress(Step("done", len(specs), len(specs), 0.0))
@@ -217,7 +219,7 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
         then = asdict(_on_network(before, options)) | then
         if isinstance(preset, PaperSettings):
             then = {name: value for name, value in then.items() if name not in LEFT or value != LEFT[name]}
-        idle = replace(preset, **now).idle if isinstance(preset, PaperSettings) else idle
+            idle = replace(preset, **now).idle
     changed = [
         f"{name} was {then.get(name)} and is {now.get(name)}"
         for name in sorted({*now, *then} - idle)
@@ -238,27 +240,30 @@ def _compute(
     file: CellFile,
     progress: Callable[[Step], None],
 ) -> None:
-    bench, pace = Bench(options), Pace()
+    bench = Bench(options)
+    taken: dict[str, list[float]] = defaultdict(list)
     groups: dict[ScenarioSpec, list[CellSpec]] = {}
     for spec in left:
         groups.setdefault(spec.scenario, []).append(spec)
     todo = [kind for group in groups.values() for kind in ("training", *(spec.kind for spec in group))]
 
-    def step(what: str) -> None:
-        progress(Step(what, total - sum(kind != "training" for kind in todo), total, pace.left(todo)))
+    @contextmanager
+    def next_piece(scenario: ScenarioSpec) -> Iterator[None]:
+        done = total - sum(kind != "training" for kind in todo)
+        progress(Step(f"{scenario.name}: {todo[0]}", done, total, seconds_left(taken, todo)))
+        start = time.perf_counter()
+        yield
+        taken[todo.pop(0)].append(time.perf_counter() - start)
 
     for scenario_spec, group in groups.items():
         needs_history = any(METHODS[s.method].needs_history for s in group if s.method in METHODS)
         scenario = bench.scenario(scenario_spec, needs_history=needs_history)
-        step(f"{scenario_spec.name}: training")
-        with pace.timing(todo.pop(0)):
+        with next_piece(scenario_spec):
             broken = _train(scenario) if experiment.needs_before else None
         for spec in group:
-            step(f"{scenario_spec.name}: {spec.kind}")
-            with pace.timing(todo.pop(0)):
+            with next_piece(scenario_spec):
                 figures = {"note": broken} if broken else _figures(experiment, spec, scenario)
             file.add(make_cell(experiment, spec, options, figures))
-    step("last cell done")
 
 
 def _train(scenario: Scenario) -> str | None:
@@ -311,24 +316,11 @@ def _rank(value: Any) -> tuple[int, float, str]:
     return (0, float(value), "") if number else (1, 0.0, json.dumps(value))
 
 
-class Pace:
-    """How long each kind of work takes, and so how long the rest will."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, list[float]] = defaultdict(list)
-
-    @contextmanager
-    def timing(self, kind: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[kind].append(time.perf_counter() - start)
-
-    def left(self, todo: Sequence[str]) -> float | None:
-        """Seconds for `todo`; a kind that was not met yet counts as the mean of those that were."""
-        means = {kind: sum(times) / len(times) for kind, times in self._seconds.items() if times}
-        if not means:
-            return None
-        other = sum(means.values()) / len(means)
-        return sum(means.get(kind, other) for kind in todo)
+def seconds_left(taken: Mapping[str, Sequence[float]], todo: Sequence[str]) -> float | None:
+    """Seconds for `todo`, by the mean of what each kind of work has `taken`; a kind that was not met yet counts as the
+    mean of those that were."""
+    means = {kind: sum(times) / len(times) for kind, times in taken.items()}
+    if not means:
+        return None
+    other = sum(means.values()) / len(means)
+    return sum(means.get(kind, other) for kind in todo)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.measures import measure
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.columns import Line, mean, notes_of, table
 from fedforget.experiments.drawing import Bars, bar_charts
@@ -21,8 +20,10 @@ from fedforget.experiments.pairs import RETRAIN, paired
 from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
+from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
+from fedforget.requests import ErasureRequest
 
 FURTHER = 5
 ONE_BY_ONE, AT_ONCE = "one by one", "at once"
@@ -43,39 +44,26 @@ def specs(options: Options) -> list[CellSpec]:
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     figures = bd_acc_by_request(scenario, scenario.before, "_before") | scenario.figures_before()
     try:
-        state, cost, steps = _served(spec, scenario)
-        figures |= cost | {"test_acc_by_step": steps} | scenario.measure(state)
-        schedule, exclude = scenario.schedule, scenario.requests
-        for done, later in further_rounds(scenario.federation, state, schedule, exclude, FURTHER):
-            if done == 0:
-                figures |= bd_acc_by_request(scenario, state)
-            if done == FURTHER:
-                figures |= bd_acc_by_request(scenario, later, "_later")
-                figures["test_acc_later"] = scenario.measure(later)["test_acc"]
+        state, cost = _served(spec, scenario)
+        figures |= cost | scenario.measure(state) | bd_acc_by_request(scenario, state)
+        *_, (_, later) = further_rounds(scenario.federation, state, scenario.schedule, scenario.requests, FURTHER)
+        figures |= bd_acc_by_request(scenario, later, "_later")
+        figures["test_acc_later"] = scenario.measure(later)["test_acc"]
     except FedForgetError as error:
         return figures | {"note": str(error)}
     return figures
 
 
-def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any], list[float | None]]:
-    """(the model without all the targets, what that cost together, Test Acc after each step)."""
-    if spec.setting == AT_ONCE:
-        result = scenario.forget(spec.method, spec.preset, spec.overrides)
-        return result.state, result.cost.to_json(), []
-    state, steps, total = scenario.before, [], {"seconds": 0.0, "gradient_evaluations": 0.0, "bytes": 0}
-    for number, request in enumerate(scenario.requests):
-        result = scenario.forget(
-            spec.method, spec.preset, spec.overrides,
-            state=state, requests=[request], served=scenario.requests[:number],
-        )  # fmt: skip
-        state, cost = result.state, result.cost.to_json()
-        total = {name: total[name] + cost[name] for name in total}
-        test = measure(
-            scenario.federation, state, [request], scenario.dataset.test,
-            seed=scenario.spec.seed, threads=scenario.options.threads,
-        )  # fmt: skip
-        steps.append(test.test_acc)
-    return state, total, steps
+def _served(spec: CellSpec, scenario: Scenario) -> tuple[State, dict[str, Any]]:
+    """(the model without all the targets, what that cost together)."""
+    steps = [scenario.requests] if spec.setting == AT_ONCE else [(request,) for request in scenario.requests]
+    state, costs = scenario.before, []
+    served: tuple[ErasureRequest, ...] = ()
+    for asked in steps:
+        result = scenario.forget(spec.method, spec.preset, spec.overrides, state=state, requests=asked, served=served)
+        state, served = result.state, (*served, *asked)
+        costs.append(result.cost)
+    return state, Cost.total(costs).to_json()
 
 
 def bd_acc_by_request(scenario: Scenario, state: State, when: str = "") -> dict[str, dict[str, float | None]]:

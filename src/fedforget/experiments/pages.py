@@ -34,7 +34,8 @@ def write_pages(experiment: Experiment, cells_path: Path) -> list[Path]:
         return []
     stem = cells_path.with_name(experiment.name + cells_path.stem.removeprefix(experiment.cells))
     tables = labelled_tables(experiment, rows)
-    figures = _draw(experiment, rows, stem)
+    draw = experiment.figures if importlib.util.find_spec("matplotlib") else None
+    figures = draw(rows, stem) if draw else []
     page, latex, values = (stem.with_name(stem.name + ending) for ending in (".md", ".tex", ".json"))
     write_text(page, _markdown(experiment, rows, tables, figures, stem))
     write_text(latex, "\n\n".join(table.to_latex() for table in tables) + "\n")
@@ -69,7 +70,7 @@ def write_overview(experiment: Experiment, folder: Path) -> list[Path]:
     if experiment.overview is None or not cells:
         return []
     page = folder / f"{experiment.name}.md"
-    write_text(page, "\n\n".join([*experiment.overview(cells, folder), *_notes(page)]) + "\n")
+    write_text(page, "\n\n".join([*experiment.overview(cells, folder), *notes_beside(page)]) + "\n")
     return [page]
 
 
@@ -83,7 +84,8 @@ def write_block(page: Path, name: str, text: str) -> None:
     write_text(page, f"{before}{start}\n{text}\n{end}{after}")
 
 
-def _notes(page: Path) -> list[str]:
+def notes_beside(page: Path) -> list[str]:
+    """What somebody wrote down for a page, in NAME.notes.md."""
     path = page.with_suffix(".notes.md")
     return [path.read_text().strip()] if path.exists() else []
 
@@ -94,12 +96,6 @@ def rows_in(folder: Path, experiment: Experiment) -> dict[str, list[Row]]:
         path.stem.removeprefix(f"{experiment.name}-"): ordered_rows(experiment, read_cells(path))
         for path in sorted(folder.glob(f"{experiment.name}-*.jsonl"))
     }
-
-
-def _draw(experiment: Experiment, rows: Sequence[Row], stem: Path) -> list[Path]:
-    if experiment.figures is None or importlib.util.find_spec("matplotlib") is None:
-        return []
-    return experiment.figures(rows, stem)
 
 
 def _markdown(
@@ -117,7 +113,7 @@ def _markdown(
         *(table.to_markdown() for table in tables),
         *images,
         *experiment.remarks(rows),
-        *_notes(stem.with_name(stem.name + ".md")),
+        *notes_beside(stem.with_name(stem.name + ".md")),
         *([] if experiment.federation else ["## What the paper leaves open", "\n".join(reasons)]),
     ]
     return "\n\n".join(parts) + "\n"

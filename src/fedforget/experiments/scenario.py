@@ -82,8 +82,7 @@ def request_for(target: str, client: int, client_ids: Tensor, seed: int) -> Eras
         return ErasureRequest.of_class(client, int(target.removeprefix("class")))
     if target.startswith("samples"):
         count = int(target.removeprefix("samples"))
-        order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "samples"))
-        return ErasureRequest.of_samples(client, client_ids[order[:count]].tolist())
+        return _random_samples(client, client_ids, count, seed, "samples")
     if target == "half":
         return ErasureRequest.of_samples(client, client_ids[: len(client_ids) // 2].tolist())
     return ErasureRequest.of_client(client)
@@ -121,8 +120,12 @@ def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> Era
     client whose every sample has one label teaches the federation nothing but that label."""
     if request.kind != "client":
         return request
-    order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", "poisoned half"))
-    return ErasureRequest.of_samples(request.client, client_ids[order[: len(order) // 2]].tolist())
+    return _random_samples(request.client, client_ids, len(client_ids) // 2, seed, "poisoned half")
+
+
+def _random_samples(client: int, client_ids: Tensor, count: int, seed: int, purpose: str) -> ErasureRequest:
+    order = torch.randperm(len(client_ids), generator=derive_generator(seed, "core", purpose))
+    return ErasureRequest.of_samples(client, client_ids[order[:count]].tolist())
 
 
 class Bench:
@@ -138,15 +141,13 @@ class Bench:
         self.held_out = dataset.train.select(torch.arange(first, first + count)) if count else None
         self.model = build_model(self.configuration.model, dataset.shape, len(dataset.classes), options.seed)
         self.digest = self.dataset.digest()
-        self._others: dict[str, Bench] = {}
+        self._benches = {options.configuration: self}
 
     def scenario(self, spec: ScenarioSpec, *, needs_history: bool = False) -> Scenario:
         name = spec.configuration or self.options.configuration
-        if name == self.options.configuration:
-            return Scenario(self, spec, needs_history)
-        if name not in self._others:
-            self._others[name] = Bench(replace(self.options, configuration=name))
-        return Scenario(self._others[name], spec, needs_history)
+        if name not in self._benches:
+            self._benches[name] = Bench(replace(self.options, configuration=name))
+        return Scenario(self._benches[name], spec, needs_history)
 
 
 class Scenario:
@@ -302,11 +303,8 @@ class Scenario:
         asked = self.requests if requests is None else tuple(requests)
         known = self.kept.setdefault("before", {})
         if asked not in known:
-            now = measure(
-                self.federation, self.before, asked, self.dataset.test,
-                seed=self.spec.seed, threads=self.options.threads,
-            )  # fmt: skip
-            known[asked] = {"bd_acc_before": now.bd_acc, "test_acc_before": now.test_acc}
+            now = self.measure(self.before, asked)
+            known[asked] = {f"{name}_before": now[name] for name in ("bd_acc", "test_acc")}
         return dict(known[asked])
 
 

@@ -14,7 +14,7 @@ other is asked for. The paper's FedAF and ours are run. In `fedaf:paper` the kno
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from fedforget.experiments.drawing import Panel, box_plots
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.paper_numbers import STATED
-from fedforget.experiments.summaries import by_method, by_setting, distinct
+from fedforget.experiments.summaries import by_method, by_setting, values
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS
 from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
@@ -68,7 +68,7 @@ def specs(knob: Knob, options: Options) -> list[CellSpec]:
                 "overwrite:default."
             )
     varied = [(value, knob.overrides(value)) for value in knob.values]
-    return request_specs(replace(options, classes=options.classes or (0,)), varied)
+    return request_specs(options, varied, classes=(0,))
 
 
 def _by_value(rows: Sequence[Row]) -> dict[Any, list[Row]]:
@@ -108,9 +108,10 @@ def remarks(knob: Knob, rows: Sequence[Row]) -> list[str]:
 
 def figures(knob: Knob, rows: Sequence[Row], stem: Path) -> list[Path]:
     """The paper's layout: target data on the left, the rest on the right; a line of panels for each preset."""
+    groups = {name: _by_value(own) for name, own in by_method(rows).items()}
     panels = [
-        Panel(f"{name}: {what}", own, "setting", distinct(own, "setting"), column, knob.word, column == "bd_acc")
-        for name, own in by_method(rows).items()
+        Panel(f"{name}: {what}", {v: values(at, column) for v, at in by_value.items()}, knob.word, column == "bd_acc")
+        for name, by_value in groups.items()
         for column, what in PANELS.items()
     ]
     return box_plots(stem, f"Accuracy with different {knob.word}, {rows[0]['dataset']}", rows, panels, columns=2)

@@ -55,7 +55,8 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         _failures(scenario)[name] = _left_no_model(step, error)
         return figures | {"note": str(error)}
     scenario.remember(name, lambda: result.state)
-    notes = {"notes": list(result.notes), "bd_acc_by_class": bd_acc_by_class(scenario, result.state, step)}
+    by_class = {str(request.label): scenario.bd_acc(result.state, request) for request in requests}
+    notes = {"notes": list(result.notes), "bd_acc_by_class": by_class}
     return figures | measured | result.cost.to_json() | notes
 
 
@@ -94,11 +95,6 @@ def _name(spec: CellSpec, scenario: Scenario, step: int) -> str:
     _, settings = method_settings(spec.method, spec.preset, **changed)
     tag = hashlib.sha256(repr(settings).encode()).hexdigest()[:8]
     return f"{spec.method}-{spec.preset}-{tag}-step{step}"
-
-
-def bd_acc_by_class(scenario: Scenario, state: State, step: int) -> dict[str, float | None]:
-    """BD Acc of each class forgotten so far."""
-    return {str(request.label): scenario.bd_acc(state, request) for request in scenario.requests[:step]}
 
 
 FIGURES = {"bd_acc": "BD Acc", "test_acc": "Test Acc"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,24 +48,19 @@ class Entry:
         half = student_quantile(0.975, n - 1) * deviation / math.sqrt(n) if n > 1 else None
         return cls(mean, None, n, paper, None if half is None else (mean - half, mean + half))
 
-    def text(self, plus_minus: str = "±") -> str:
-        """`97.81 ± 0.12 (paper 96.63)`."""
+    def text(self) -> str:
+        """`97.81 ± 0.12 (paper 96.63)`, or, of a difference, `-1.00 [-2.00, +0.50] (paper -4.50)`."""
+        sign = "" if self.interval is None else "+"
 
         def number(value: float) -> str:
-            return f"{value:,.{self.digits}f}"
+            return f"{value:{sign},.{self.digits}f}"
 
-        if self.mean is None:
-            ours = self.remark or DASH
-        elif self.interval is not None:
-            low, high = (f"{bound:+,.{self.digits}f}" for bound in self.interval)
-            ours = f"{self.mean:+,.{self.digits}f} [{low}, {high}]"
-        else:
-            ours = number(self.mean)
-            ours += "" if self.deviation is None else f" {plus_minus} {number(self.deviation)}"
-        if self.paper is None:
-            return ours
-        theirs = number(self.paper) if self.interval is None else f"{self.paper:+,.{self.digits}f}"
-        return f"{ours} (paper {theirs})"
+        ours = (self.remark or DASH) if self.mean is None else number(self.mean)
+        if self.interval is not None:
+            ours += f" [{', '.join(map(number, self.interval))}]"
+        elif self.deviation is not None:
+            ours += f" ± {number(self.deviation)}"
+        return ours if self.paper is None else f"{ours} (paper {number(self.paper)})"
 
     def to_json(self) -> dict[str, Any]:
         values: dict[str, Any] = {"mean": self.mean, "deviation": self.deviation, "count": self.count}
@@ -85,8 +80,8 @@ class Table:
     wide: bool = False
     """Too wide for a terminal: on pages only."""
 
-    def cells(self, show: Callable[[Entry], str] = Entry.text) -> list[list[str]]:
-        return [[item if isinstance(item, str) else show(item) for item in row] for row in self.rows]
+    def cells(self) -> list[list[str]]:
+        return [[item if isinstance(item, str) else item.text() for item in row] for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
         rows = [[item if isinstance(item, str) else item.to_json() for item in row] for row in self.rows]

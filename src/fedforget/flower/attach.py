@@ -11,8 +11,10 @@ ordinary round trains on the erased samples again, and the model learns again wh
 
 from __future__ import annotations
 
+import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,16 +28,13 @@ from fedforget.data.samples import Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.starts import network_of
-from fedforget.flower.client_app import LoadClient, client_number, open_store, register
+from fedforget.flower.client_app import client_number, open_store, register
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
-LOADER_SETTINGS = (
-    "batch_size", "num_workers", "collate_fn", "pin_memory", "drop_last", "timeout", "worker_init_fn",
-    "multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "pin_memory_device",
-)  # fmt: skip
+LOADER_SETTINGS = inspect.signature(DataLoader).parameters.keys() - {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
 class Retained(Subset[Any]):
@@ -90,7 +89,7 @@ def attach(
     The node's config has its `partition-id`, perhaps a `name`, and a `state-dir`, where the node remembers for ever
     what it has withdrawn. Mods of the whole app also see our messages: clipping belongs into `@app.train(mods=...)`."""
     try:
-        register(app, client_loader(model, data, features=features, label=label, device=device))
+        register(app, partial(own_client, model=model, data=data, features=features, label=label, device=device))
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -98,24 +97,20 @@ def attach(
         ) from None
 
 
-def client_loader(
+def own_client(
+    context: Context,
     model: Callable[[], nn.Module],
     data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
-    *,
     features: str = "img",
     label: str = "label",
     device: str | torch.device = "cpu",
-) -> LoadClient:
-    """Makes a node's client of its own network and data, as `attach` takes them."""
-
-    def load_client(context: Context) -> Client:
-        number, network, place = client_number(context), network_of(model), torch.device(device)
-        samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
-        if place.type != "cpu":
-            samples = samples.with_features(samples.features.to(place))
-        return Client(number, samples, network.to(place), Normalisation(), classes, place)
-
-    return load_client
+) -> Client:
+    """A node's client of its own network and data, as `attach` takes them."""
+    number, network, place = client_number(context), network_of(model), torch.device(device)
+    samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
+    if place.type != "cpu":
+        samples = samples.with_features(samples.features.to(place))
+    return Client(number, samples, network.to(place), Normalisation(), classes, place)
 
 
 def retained(context: Context, data: Data, *, features: str = "img", label: str = "label") -> Data:
@@ -199,7 +194,7 @@ def _read(dataset: Any, model: nn.Module, features: str, label: str, source: str
     stacked = torch.stack(rows)
     if not is_finite([stacked]):
         raise InputError(f"{source} holds a NaN or an infinite number; remove or replace it.")
-    classes = _classes(model, rows[0].shape)
+    classes = check_model(model, rows[0].shape)
     return labelled_samples(stacked, torch.tensor([_number(y) for _, y in pairs]), classes, source), classes
 
 
@@ -210,21 +205,6 @@ def _row(features: Any) -> Tensor:
             return row.float()
     kind = getattr(features, "dtype", type(features).__name__)
     raise InputError(f"A sample's features are {kind}; give a tensor of floats, as the network takes it.")
-
-
-def _classes(model: nn.Module, shape: torch.Size) -> int:
-    """As many as the network has outputs; one that is no classifier for this data is refused."""
-    was_training = model.training
-    try:
-        with torch.no_grad():
-            out = model.eval()(torch.zeros((2, *shape)))
-    except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
-        out = None
-    finally:
-        model.train(was_training)
-    classes = out.shape[1] if isinstance(out, Tensor) and out.dim() > 1 else 1
-    check_model(model, shape, classes)
-    return classes
 
 
 def _loader(loader: DataLoader[Any], dataset: Dataset[Any]) -> DataLoader[Any]:

@@ -66,10 +66,7 @@ def open_store(context: Context, client: int) -> NodeStore | None:
 
 
 def _answer(
-    message: Message,
-    context: Context,
-    work: Callable[[Client, NodeStore | None], RecordDict],
-    load_client: LoadClient,
+    message: Message, context: Context, work: Callable[[Client, NodeStore | None], RecordDict], load_client: LoadClient
 ) -> Message:
     """The reply to a message. Our own errors travel as what they are; any other is left to Flower to report."""
     number = -1

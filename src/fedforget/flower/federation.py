@@ -100,8 +100,7 @@ class FlowerFederation:
             return
         if isinstance(task, Withdraw):
             self._sizes.clear()
-        optional = isinstance(task, Train)
-        answers, away = self._send(task, state, asked, optional)
+        answers, away = self._send(task, state, asked)
         notes = tuple(f"{error} The round went on without it." for error in away)
         for note in notes:
             log.warning("%s", note)
@@ -130,17 +129,15 @@ class FlowerFederation:
     def _check_known(self, client: int) -> None:
         if client not in self._known:
             numbers = self.clients
-            there = (
-                f"clients 0 to {len(numbers) - 1}"
-                if list(numbers) == list(range(len(numbers)))
-                else (f"the clients {', '.join(map(str, numbers))}")
-            )
+            there = f"the clients {', '.join(map(str, numbers))}"
+            if numbers == list(range(len(numbers))):
+                there = f"clients 0 to {len(numbers) - 1}"
             raise InputError(f"Client {client} does not exist; this federation has {there}.")
 
     def _send(
-        self, task: Task, state: Mapping[str, Tensor], asked: Sequence[int], optional: bool
+        self, task: Task, state: Mapping[str, Tensor], asked: Sequence[int]
     ) -> tuple[dict[int, RecordDict], list[ClientError]]:
-        """(the clients' answers, what kept the others from answering); unless `optional`, the first such is raised."""
+        """(the clients' answers, what kept the others from answering); but for training, the first such is raised."""
         self._look_around()
         where = {said.client: node for node, said in self._nodes.items() if said is not None}
         arrays, ttl = pack(state), self.timeout_s + SPARE_S
@@ -150,7 +147,7 @@ class FlowerFederation:
             if client in where
         }
         away = [ClientError(client, "is not connected.") for client in asked if client not in where]
-        if away and not optional:
+        if away and not isinstance(task, Train):
             raise away[0]
         answers: dict[int, RecordDict] = {}
         for client, answer in self._exchange(messages, self.timeout_s):
@@ -158,7 +155,7 @@ class FlowerFederation:
                 answers[client] = answer
                 continue
             away.append(ClientError(client, answer))
-            if not optional:
+            if not isinstance(task, Train):
                 raise away[-1]
         return answers, sorted(away, key=lambda error: error.client)
 

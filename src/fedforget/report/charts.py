@@ -79,14 +79,6 @@ def inline_svg(figure: Figure, name: str) -> Markup:
     return Markup(svg.strip())
 
 
-def label_classes(axes: Axes, classes: Sequence[str], most: int) -> None:
-    """A place below the axes for each class, with its name in at most `most` letters."""
-    short = [text if len(text) <= most else text[: most - 1] + "…" for text in classes]
-    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
-    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
-    axes.set_xlim(-0.6, len(short) - 0.4)
-
-
 def draw_class_bars(against: Comparison, row: Row, name: str) -> Chart:
     """Test accuracy of every class before, after this method, and of Retrain."""
     width = max(WIDTH, 0.3 * len(against.classes))
@@ -98,7 +90,10 @@ def draw_class_bars(against: Comparison, row: Row, name: str) -> Chart:
                 axes.text(x, 1, DASH, color=INK, ha="center", fontsize=9)
             else:
                 axes.bar(x, value, width=0.25, color=colour)
-    label_classes(axes, against.classes, 14)
+    short = [name if len(name) <= 14 else name[:13] + "…" for name in against.classes]
+    slant: dict[str, Any] = {"rotation": 40, "ha": "right"} if max(map(len, short)) > 3 else {}
+    axes.set_xticks(range(len(short)), short, parse_math=False, **slant)
+    axes.set_xlim(-0.6, len(short) - 0.4)
     axes.set_ylim(0, 100)
     axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100 %"])
     words = f"Test accuracy per class before forgetting, after {row_name(row)} and of Retrain; the table below has it."
@@ -139,14 +134,11 @@ def draw_curves(row: Row, name: str) -> Chart:
     return Chart(row_name(row), words, inline_svg(figure, name))
 
 
-def used_stages(rows: Sequence[Row]) -> list[str]:
-    """Stages that took time worth seeing, the known ones first."""
+def used_stages(rows: Sequence[Row]) -> dict[str, str]:
+    """Stages that took time worth seeing, each with its colour; the known ones first."""
     spent = {s for row in rows for s, t in (row.get("seconds_by_stage") or {}).items() if t > 0.005 * row["seconds"]}
-    return [stage for stage in STAGES if stage in spent] + sorted(spent - STAGES.keys())
-
-
-def stage_colour(stage: str) -> str:
-    return STAGES.get(stage, "#5f9ea8")
+    known = {stage: colour for stage, colour in STAGES.items() if stage in spent}
+    return known | dict.fromkeys(sorted(spent - STAGES.keys()), "#5f9ea8")
 
 
 def draw_seconds(rows: Sequence[Row]) -> list[Chart]:
@@ -160,9 +152,9 @@ def draw_seconds(rows: Sequence[Row]) -> list[Chart]:
         figure, (axes,) = blank_figure(WIDTH, [0.55 + 0.3 * len(chosen)], grid="x")
         for place, row in enumerate(chosen):
             left = 0.0
-            for stage in used_stages(rows):
+            for stage, colour in used_stages(rows).items():
                 taken = max(0.0, row["seconds_by_stage"].get(stage, 0.0))
-                axes.barh(place, taken, left=left, height=0.6, color=stage_colour(stage))
+                axes.barh(place, taken, left=left, height=0.6, color=colour)
                 left += taken
             axes.annotate(
                 seconds(row["seconds"]), (left, place), xytext=(4, 0), textcoords="offset points", va="center",

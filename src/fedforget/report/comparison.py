@@ -9,7 +9,7 @@ from typing import Any
 
 from fedforget.federation.cost import Cost
 from fedforget.runs.climb import Rung
-from fedforget.runs.told import end_sentence, ending
+from fedforget.runs.told import ending
 
 Row = dict[str, Any]
 NAMES = {
@@ -75,20 +75,16 @@ class Climbed:
     row: Row
     rungs: list[Rung]
     said: list[str]
-    ended: str
-    """Of these, where it ended and what that means."""
-    retrain: float | None
-    """What Retrain was forecast to cost, in gradient evaluations."""
 
 
 def climbs(rows: Sequence[Row]) -> list[Climbed]:
     """What the ladder did, rung by rung, where it was climbed."""
     found = []
     for row in rows:
-        rungs, retrain = [Rung.from_json(rung) for rung in row.get("rungs") or ()], row.get("retrain_forecast")
+        rungs = [Rung.from_json(rung) for rung in row.get("rungs") or ()]
         if rungs:
-            said = ending(rungs, row["notes"], Cost.from_json(row), retrain)
-            found.append(Climbed(row, rungs, said, end_sentence(rungs), retrain))
+            said = ending(rungs, row["notes"], Cost.from_json(row), row.get("retrain_forecast"))
+            found.append(Climbed(row, rungs, said))
     return found
 
 

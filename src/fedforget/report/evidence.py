@@ -18,13 +18,7 @@ from fedforget.audit.verdict import LEVEL
 from fedforget.report.charts import Chart
 from fedforget.report.comparison import Row
 from fedforget.report.numbers import DASH, number, percent, sensed
-from fedforget.report.plots import (
-    draw_margins,
-    draw_return,
-    draw_roc,
-    draw_sensitivity,
-    shown_bins,
-)
+from fedforget.report.plots import draw_margins, draw_return, draw_roc, draw_sensitivity, shown_bins
 
 TONES = {
     "forgotten": "forgot", "exact": "forgot", "not forgotten": "kept", "over-forgotten": "beyond",
@@ -74,12 +68,7 @@ def judged_methods(folder: Path, rows: Sequence[Row]) -> list[Judged]:
     return [judged(row, record, bins, f"evidence{place}") for place, (row, record) in enumerate(found)]
 
 
-def judged(
-    row: Row,
-    record: Mapping[str, Any] | None,
-    bins: tuple[int, int],
-    prefix: str,
-) -> Judged:
+def judged(row: Row, record: Mapping[str, Any] | None, bins: tuple[int, int], prefix: str) -> Judged:
     verdict = row["verdict"]
     findings = [in_words(finding, verdict) for finding in verdict["findings"]]
     drawn: list[Chart | str] = [NO_FILE]
@@ -131,18 +120,13 @@ def in_words(finding: Mapping[str, Any], verdict: Mapping[str, Any]) -> Measured
     unit, bounds, shown = scale_of(name, oracle)
     low, high = (None if v is None else min(max(v, bounds[0]), bounds[1]) for v in (finding["low"], finding["high"]))
     than = "an oracle" if oracle else "before" if finding["rest"] else "if never seen"
-    told = {
-        "remembers": "remembers",
-        "over-forgotten": f"worse than {than}",
-        "missing": "missing",
-    }
     return Measured(
         name=name,
         unit=unit,
         value=shown(finding["value"]),
         before=shown(finding["before"]),
         expected=DASH if low is None or high is None else f"{shown(low)} to {shown(high)}",
-        says=told.get(finding["says"], finding["says"]),
+        says=f"worse than {than}" if finding["says"] == "over-forgotten" else finding["says"],
         remark=remark(finding, verdict["findings"]),
         accuses=finding["says"] in ("remembers", "over-forgotten"),
     )
@@ -161,17 +145,15 @@ def remark(finding: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) ->
 
 def scale_of(name: str, with_oracle: bool) -> tuple[str, tuple[float, float], Callable[[float | None], str]]:
     """(unit, least and most possible, how it is written) of a measure; without oracle it is a difference."""
-    difference = name.endswith(("beside unseen data", "below unseen data"))
-    if name.startswith("membership"):
-        if with_oracle:
-            return "area", (0.0, 1.0), lambda value: number(value, ".3f")
-        return "area above 0.5", (-0.5, 0.5), lambda value: number(value, "+.3f")
     if name.startswith("sensitivity"):
         return "", (0.0, math.inf), sensed
-    if name.startswith("loss"):
-        if with_oracle and not difference:
-            return "nats", (0.0, math.inf), lambda value: number(value, ".3g")
-        return "nats", (-math.inf, math.inf), lambda value: number(value, "+.3g")
-    if with_oracle and not difference:
+    absolute = with_oracle and not name.endswith(("beside unseen data", "below unseen data"))
+    if name.startswith("membership"):
+        unit, most, form = ("area", 1.0, ".3f") if absolute else ("area above 0.5", 0.5, "+.3f")
+    elif name.startswith("loss"):
+        unit, most, form = "nats", math.inf, ".3g" if absolute else "+.3g"
+    elif absolute:
         return "", (0.0, 100.0), percent
-    return "points", (-100.0, 100.0), lambda value: number(value, "+.1f")
+    else:
+        unit, most, form = "points", 100.0, "+.1f"
+    return unit, (0.0 if absolute else -most, most), lambda value: number(value, form)

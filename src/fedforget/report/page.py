@@ -15,12 +15,14 @@ import torch
 
 from fedforget.audit.verdict import LEVEL, compared_with
 from fedforget.data.backdoor import Backdoor
+from fedforget.data.files import write_text
 from fedforget.data.samples import Dataset
-from fedforget.report.charts import draw_class_bars, draw_curves, draw_seconds, stage_colour, used_stages
+from fedforget.report.charts import STAGES, draw_class_bars, draw_curves, draw_seconds, used_stages
 from fedforget.report.comparison import NAMES, Comparison, climbs, row_name
-from fedforget.report.numbers import amount, human_bytes, loss, number, percent, points, ratio, seconds, sensed
+from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
+from fedforget.report.numbers import amount, human_bytes, loss, percent, points, ratio, seconds, sensed
 from fedforget.runs.record import Audit
-from fedforget.runs.told import share_of
+from fedforget.runs.told import end_sentence, share_of
 
 if TYPE_CHECKING:  # loaded only when a report is written: a machine without them still imports `runs`
     from jinja2 import Template
@@ -28,9 +30,6 @@ if TYPE_CHECKING:  # loaded only when a report is written: a machine without the
 
 def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor | None) -> None:
     """Write an audit as one HTML file. The same audit gives the same bytes."""
-    from fedforget.data.files import write_text
-    from fedforget.report.evidence import TONES, judged_methods, mounted, sentence
-
     audit = found.to_json()
     comparison = Comparison(audit)
     methods = [row for row in audit["rows"] if row["method"] not in ("before", "retrain")]
@@ -44,13 +43,14 @@ def write_report(path: Path, found: Audit, dataset: Dataset, backdoor: Backdoor 
         bars=[draw_class_bars(comparison, row, f"bars{place}") for place, row in enumerate(measured)],
         curves=[draw_curves(row, f"curve{place}") for place, row in enumerate(curved)],
         times=draw_seconds(audit["rows"]),
-        stages=[(stage, stage_colour(stage)) for stage in used_stages(audit["rows"])],
+        stages=used_stages(audit["rows"]),
         pictures=sample_pictures(audit, dataset, backdoor),
         row_name=row_name,
         climbs=climbs(methods),
         share_of=share_of,
+        end_sentence=end_sentence,
         ratio=ratio,
-        stage_colour=stage_colour,
+        memory_colour=STAGES["memory"],
         names=NAMES,
         judged=judged_methods(path.parent, audit["rows"]),
         tones=TONES,
@@ -69,7 +69,7 @@ def page_template() -> Template:
 
     environment = Environment(loader=PackageLoader("fedforget.report"), autoescape=True, undefined=StrictUndefined)
     environment.trim_blocks = environment.lstrip_blocks = True
-    formats = (number, points, percent, loss, amount, seconds, human_bytes, sensed)
+    formats = (points, percent, loss, amount, seconds, human_bytes, sensed)
     environment.filters |= {function.__name__: function for function in formats}
     return environment.get_template("report.html.j2")
 

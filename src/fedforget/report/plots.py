@@ -7,13 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedforget.audit.membership import RANGE
 from fedforget.report.charts import AFTER, BEFORE, GRID, RETRAIN, Chart, blank_figure, inline_svg
 from fedforget.report.numbers import DASH, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Curve = Sequence[float]
 
@@ -83,13 +84,8 @@ def typical(counts: Curve | None, edges: Curve) -> str:
     """The bins between which the middle half of the samples lies, in words."""
     if not counts or not any(counts):
         return DASH
-    total, seen, found = sum(counts), 0.0, []
-    for place, count in enumerate(counts):
-        for quarter in (0.25, 0.75):
-            if seen < quarter * total <= seen + count:
-                found.append(edges[place] if quarter < 0.5 else edges[place + 1])
-        seen += count
-    return f"{number(found[0], 'g')} to {number(found[-1], 'g')}"
+    first, last = np.searchsorted(np.cumsum(counts), [0.25 * sum(counts), 0.75 * sum(counts)])
+    return f"{number(edges[first], 'g')} to {number(edges[last + 1], 'g')}"
 
 
 ATTACKS = {"calibrated": "membership by calibrated margin", "loss": "membership by loss"}
@@ -122,36 +118,27 @@ def draw_roc(pictures: Mapping[str, Any], verdict: Mapping[str, Any], name: str)
 
 def draw_return(pictures: Mapping[str, Any], name: str) -> Chart | str:
     """What the models know of the target after further rounds without it, each oracle a line of its own."""
-    drawn = draw_courses(pictures, "comes back", "rounds", "bd_acc", marker="o", markersize=3.5)
-    if drawn is None:
-        return "No curve of further rounds: none could be run."
-    figure, axes, told = drawn
-    rounds = told[0][1]["rounds"]
-    axes.set_xticks(rounds)
-    axes.set_xlabel("further rounds without the target")
-    words = ", ".join(f"{who} {lasting(curve)}" for who, curve in told)
-    words = f"Share as trained, now and after {rounds[-1]} further round{'s' * (rounds[-1] > 1)}: {words}."
-    return Chart("What comes back", words, inline_svg(figure, name), 72 * WIDTH)
-
-
-def draw_courses(
-    pictures: Mapping[str, Any], picture: str, along: str, share: str, **style: Any
-) -> tuple[Figure, Axes, list[tuple[str, Mapping[str, Any]]]] | None:
-    """The share of the target that is as trained, along steps or rounds; and whose courses there are, this model's
-    first. None: this model has none."""
-    after, before, oracles = models_of(pictures, picture)
+    after, before, oracles = models_of(pictures, "comes back")
     if not after:
-        return None
+        return "No curve of further rounds: none could be run."
     figure, (axes,) = blank_figure(WIDTH, [2.3])
     drawn = [(before, BEFORE, 1.7), *((oracle, RETRAIN, 0.8) for oracle in oracles), (after, AFTER, 1.7)]
     for curve, colour, thickness in drawn:
         if curve:
-            axes.plot(curve[along], curve[share], color=colour, linewidth=thickness, clip_on=False, **style)
-    axes.set_xlim(0, after[along][-1])
+            axes.plot(
+                curve["rounds"], curve["bd_acc"], color=colour, linewidth=thickness, marker="o", markersize=3.5,
+                clip_on=False,
+            )  # fmt: skip
+    rounds = after["rounds"]
+    axes.set_xlim(0, rounds[-1])
+    axes.set_xticks(rounds)
+    axes.set_xlabel("further rounds without the target")
     axes.set_ylabel("as trained")
     scale(axes, 100, ["0", "50", "100 %"])
     told = [("after", after), ("before", before), *((f"oracle {i}", oracle) for i, oracle in enumerate(oracles, 1))]
-    return figure, axes, [(who, curve) for who, curve in told if curve]
+    words = ", ".join(f"{who} {lasting(curve)}" for who, curve in told if curve)
+    words = f"Share as trained, now and after {rounds[-1]} further round{'s' * (rounds[-1] > 1)}: {words}."
+    return Chart("What comes back", words, inline_svg(figure, name), 72 * WIDTH)
 
 
 def lasting(curve: Mapping[str, Any]) -> str:

@@ -1,13 +1,11 @@
-"""Requests on noise, in a process of their own, since peak memory is asked for: `python -m
-fedforget.experiments.benchmarks.alone` reads a `NoiseWorld` as JSON and writes what it measured."""
+"""Requests on noise, in a process of their own, since peak memory is asked for."""
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -56,12 +54,11 @@ class NoiseWorld:
 
 def measured_alone(world: NoiseWorld) -> dict[str, Any]:
     """What `measured` finds in a new process."""
-    command = [sys.executable, "-m", "fedforget.experiments.benchmarks.alone"]
-    done = subprocess.run(command, input=json.dumps(asdict(world)), capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise FedForgetError(f"The benchmark failed in its process: {last}")
-    return json.loads(done.stdout.splitlines()[-1])
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        try:
+            return process.submit(measured, world).result()
+        except Exception as error:
+            raise FedForgetError(f"The benchmark failed in its process: {error}") from error
 
 
 def measured(world: NoiseWorld) -> dict[str, Any]:
@@ -72,21 +69,16 @@ def measured(world: NoiseWorld) -> dict[str, Any]:
     request = ErasureRequest.of_samples(ASKING_CLIENT, range(world.target))
     share = world.target / (world.target + world.retained)
     epoch = Train(seed=0, threads=world.threads, round=0, share=share, purpose="bench")
-    seconds, epochs, costs = [], [], []
+    epochs, costs = [], []
     for _ in range(1 + world.requests):
         start = time.perf_counter()
         list(federation.ask(epoch, state, [ASKING_CLIENT]))
         epochs.append(time.perf_counter() - start)
         schedule = Schedule(rounds=5, threads=world.threads)
         result = forget(federation, state, request, schedule, "overwrite", None, **world.settings)
-        seconds.append(result.cost.total_seconds)
-        costs.append(result.cost.to_json())
+        costs.append(result.cost)
     return {
-        "parameters": weight_count(federation.model), "epoch": epochs[1:], "request": seconds[1:],
-        "stages": [cost["seconds_by_stage"] for cost in costs[1:]],
-        **{name: costs[0][name] for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
+        "parameters": weight_count(federation.model), "epoch": epochs[1:],
+        "request": [cost.total_seconds for cost in costs[1:]],
+        **{name: getattr(costs[0], name) for name in ("bytes", "stored_bytes", "peak_bytes", "gradient_evaluations")},
     }  # fmt: skip
-
-
-if __name__ == "__main__":
-    print(json.dumps(measured(NoiseWorld(**json.loads(sys.stdin.read())))))

@@ -10,6 +10,7 @@ from typing import Any
 from fedforget.data.files import write_text
 from fedforget.experiments.benchmarks.measuring import ratio
 from fedforget.experiments.benchmarks.parts import AXES, Results, read_results
+from fedforget.experiments.pages import notes_beside
 from fedforget.experiments.tables import Table
 
 MEGA = 1e6
@@ -108,9 +109,7 @@ def render(files: Sequence[Path], page: Path) -> None:
         device = next(iter(results.values()))["run"]["device"]
         sections += [f"## {'GPU' if device == 'cuda' else 'CPU'}", _circumstances(results)]
         sections += [table.to_markdown() for table in summary(results)]
-    notes = page.with_suffix(".notes.md")
-    if notes.exists():
-        sections.append(notes.read_text())
+    sections += notes_beside(page)
     write_text(page, "\n\n".join(section.strip() for section in sections) + "\n")
 
 

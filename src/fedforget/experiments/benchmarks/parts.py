@@ -4,7 +4,7 @@ device, each part with the circumstances it was measured in."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,16 +64,13 @@ def request(run: Run) -> dict[str, Any]:
                 stages.append(result.cost.seconds)
 
     seconds = in_turns(works, run.repeats, run.device, seen)
+    median_stages = {stage: median([taken[stage] for taken in stages]) for stage in stages[0]}
     return {
         "dataset": dataset, "parameters": weight_count(federation.model), "clients": len(federation.clients),
         "rounds": schedule.rounds, "target": target,
         "samples": sum(len(federation.client(k).samples) for k in federation.clients), "seconds": seconds,
-        "stages": {"request": _median_stages(stages)}, "gradient_evaluations": evaluations,
+        "stages": {"request": median_stages}, "gradient_evaluations": evaluations,
     }  # fmt: skip
-
-
-def _median_stages(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: median([stages[name] for stages in found]) for name in found[0]}
 
 
 @dataclass(frozen=True)
@@ -127,14 +124,14 @@ def growth(name: str, run: Run) -> dict[str, Any]:
             measured.append(measured_alone(replace(base, **axis.changes(value))))
     points = []
     for value, measured in found.items():
-        requests, epochs, stages = ([x for one in measured for x in one[k]] for k in ("request", "epoch", "stages"))
+        requests, epochs = ([x for one in measured for x in one[k]] for k in ("request", "epoch"))
         points.append(
             {name: measured[0].get(name, value), "request": median(requests), "epoch": median(epochs),
-             "over_epoch": ratio(requests, epochs), "stages": _median_stages(stages),
+             "over_epoch": ratio(requests, epochs),
              "peak_bytes": median([one["peak_bytes"] for one in measured]),
              **{kind: measured[0][kind] for kind in ("parameters", "bytes", "stored_bytes", "gradient_evaluations")}}
         )  # fmt: skip
-    return {"axis": name, "points": points}
+    return {"points": points}
 
 
 PARTS: dict[str, Callable[[Run], dict[str, Any]]] = {
