@@ -97,10 +97,10 @@ def test_the_gap_and_the_area_are_those_of_the_attack_and_clients_keep_nothing_f
     world = LocalFederation(digits, parts, model)
     schedule = Schedule(rounds=3, epochs=15, lr=0.05, batch_size=16, threads=1)
     state, request = train(world, state_of(model), schedule), ErasureRequest.of_samples(0, list(range(40)))
-    known = knowledge_of(world, state, [request])
+    known = knowledge_of(world, state, [request], schedule)
     kept = world.client(0).kept
     assert not any(name.startswith(KEPT_BY_AUDIT) for name in kept)
-    attacked = attack_membership(world, state, [request])
+    attacked = attack_membership(world, state, [request], schedule)
     assert attacked.gap is not None
     assert attacked.loss_gap is not None
     assert any(name.startswith(KEPT_BY_AUDIT) for name in kept)

@@ -79,7 +79,7 @@ def slow_gap(world: Tapped, state: State) -> Reading:
 
 
 def test_it_is_the_difference_of_the_two_means(world: Tapped, before: State):
-    found, slow = label_loss_gap(world, before, [CLASS]), slow_gap(world, before)
+    found, slow = label_loss_gap(world, before, [CLASS], SCHEDULE), slow_gap(world, before)
     assert found is not None
     assert (found.value, found.error) == (pytest.approx(slow.value, rel=1e-5), pytest.approx(slow.error, rel=1e-4))
 
@@ -96,7 +96,7 @@ def test_what_is_less_sure_of_everything_is_not_taken_for_memory(world: Tapped, 
         return float(F.cross_entropy(logits, own.labels).detach())
 
     assert mean_loss(mild) < mean_loss(retrained) - 1, "the loss alone would call it memory"
-    gaps = {name: label_loss_gap(world, state, [CLASS]) for name, state in
+    gaps = {name: label_loss_gap(world, state, [CLASS], SCHEDULE) for name, state in
             {"before": before, "retrained": retrained, "mild": mild}.items()}  # fmt: skip
     assert gaps["before"] is not None
     assert gaps["retrained"] is not None
@@ -107,9 +107,9 @@ def test_what_is_less_sure_of_everything_is_not_taken_for_memory(world: Tapped, 
 
 def test_no_other_client_no_figure(world: Tapped, before: State):
     everybody = [CLASS, ErasureRequest.of_class(1, 1), ErasureRequest.of_class(2, 1)]
-    assert label_loss_gap(world, before, everybody) is None
+    assert label_loss_gap(world, before, everybody, SCHEDULE) is None
     away = [ErasureRequest.of_client(client) for client in (1, 2)]
-    assert label_loss_gap(world, before, [CLASS], away) is None
+    assert label_loss_gap(world, before, [CLASS], SCHEDULE, away) is None
 
 
 def test_a_client_that_holds_nothing_of_the_class_says_nothing(world: Tapped, before: State):

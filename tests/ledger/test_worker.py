@@ -361,7 +361,7 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
     assert [*readings] == [*names, "unseen data without the feature"]
     assert all(len(readings[name]["oracles"]) == 3 for name in names)
-    heard = measure_sensitivity(federation, expected.state, [PATCH], seed=CONFIG.schedule.seed, threads=1)
+    heard = measure_sensitivity(federation, expected.state, [PATCH], CONFIG.schedule)
     assert heard.target is not None
     assert readings[names[0]]["subject"]["value"] == pytest.approx(heard.target.value)
     report = ledger.requests.report_of(id) or ""

@@ -23,6 +23,7 @@ from fedforget.audit.membership import Membership, attack_membership
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.seam import Federation
+from fedforget.federation.tasks import Measure
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
 
@@ -59,17 +60,14 @@ def knowledge_of(
     federation: Federation,
     state: State,
     requests: Sequence[ErasureRequest],
-    *,
+    schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
+    *,
     attack: bool = True,
-    seed: int = 0,
-    threads: int = 1,
 ) -> Knowledge:
     """Measured where the data is: at the clients that ask. Without `attack`, accuracies and the loss on R alone."""
-    target, _ = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
-    attacked = attack_membership(
-        federation, state, requests, served=served, attack=attack, keep=False, seed=seed, threads=threads
-    )
+    target, _ = measure_clients(federation, state, schedule.about(Measure, requests, served))
+    attacked = attack_membership(federation, state, requests, schedule, served, attack=attack, keep=False)
     return Knowledge(share_as_trained(target), share_as_true(target), target.mean_loss, **beside_unseen(attacked))
 
 
@@ -98,8 +96,5 @@ def durability(
     last = max(rounds, default=0)
     for done, current in further_rounds(federation, copy_state(state), schedule, exclude, last):
         if done == 0 or done in rounds:
-            found[done] = knowledge_of(
-                federation, current, requests,
-                served=served, attack=attack, seed=schedule.seed, threads=schedule.threads,
-            )  # fmt: skip
+            found[done] = knowledge_of(federation, current, requests, schedule, served, attack=attack)
     return Durability(tuple(found), tuple(found.values()))

@@ -32,6 +32,7 @@ from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.observed import Progress
 from fedforget.federation.rounds import Schedule, further_rounds
 from fedforget.federation.seam import Federation
+from fedforget.federation.tasks import Measure
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -104,9 +105,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             notes.append(f"{name} could not be taken: {error}")
             return None
 
-    target, _ = measure_clients(
-        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-    )
+    target, _ = measure_clients(case.federation, state, case.schedule.about(Measure, case.requests, case.served))
     poisoned = bool(target.evidence)
     judged = target.evidence or target.count
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
@@ -125,7 +124,10 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         _take(readings, areas)
         gap = attacked.loss_gap
         if poisoned and attacked.loss is not None:
-            gap = attempt(_loss(poisoned), lambda: _label_gap(case, state))
+            gap = attempt(
+                _loss(poisoned),
+                lambda: label_loss_gap(case.federation, state, case.requests, case.schedule, case.served),
+            )
         _take(readings, {
             _loss(poisoned): gap,
             "loss spared, beside unseen data": attacked.calibrated_gap,
@@ -159,9 +161,7 @@ def _examine_feature(case: Case, state: State) -> Examination:
         return Examination({}, {}, False, size, 0, (why,), feature=True)
 
     def heard(weights: State) -> Sensitivity:
-        return measure_sensitivity(
-            case.federation, weights, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-        )
+        return measure_sensitivity(case.federation, weights, case.requests, case.schedule, case.served)
 
     now = heard(state)
     readings: dict[str, Reading] = {}
@@ -177,15 +177,9 @@ def _examine_feature(case: Case, state: State) -> Examination:
 
 def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]) -> Membership:
     return attack_membership(
-        case.federation, state, case.requests, served=case.served, references=references, seed=case.schedule.seed,
-        threads=case.schedule.threads, attack="membership" in case.attacks,
+        case.federation, state, case.requests, case.schedule, case.served,
+        references=references, attack="membership" in case.attacks,
     )  # fmt: skip
-
-
-def _label_gap(case: Case, state: State) -> Reading | None:
-    return label_loss_gap(
-        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-    )
 
 
 def _left_out(case: Case) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
+from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.requests import ErasureRequest, withdrawn_features
@@ -47,11 +48,7 @@ class Sums:
     moved: float = 0.0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(*(mine + theirs for mine, theirs in zip(self.values, other.values, strict=True)))
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return self.a, self.b, self.aa, self.ab, self.bb, self.moved
+        return Sums(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def reading(self) -> Reading | None:
@@ -124,14 +121,12 @@ def measure_sensitivity(
     federation: Federation,
     state: Mapping[str, Tensor],
     requests: Sequence[ErasureRequest],
+    schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int,
-    threads: int,
 ) -> Sensitivity:
     """Measured at the clients that asked, each for its own features."""
     asking = sorted({request.client for request in requests})
-    task = MeasureSensitivity(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served))
+    task = schedule.about(MeasureSensitivity, requests, served)
     found, right, count = {"target": Sums(), "unseen": Sums()}, 0, 0
     for reply in federation.ask(task, state, asking):
         for name in found:

@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from fedforget.audit.verdict import Reading
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
+from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, TargetTask, Task
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -32,13 +33,10 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetPairs(Task):
+class TargetPairs(TargetTask):
     """At a client that asks: how many samples of R there are of each pair, and the sum of their losses."""
 
     at_target = True
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         target = client.target(self.requests, self.served)
@@ -88,22 +86,18 @@ def label_loss_gap(
     federation: Federation,
     state: State,
     requests: Sequence[ErasureRequest],
+    schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int = 0,
-    threads: int = 1,
 ) -> Reading | None:
     """The difference above, and its error if the losses on R scattered as those on unseen samples do. None where no
     other client holds out a clean sample of each class that R has."""
     askers = sorted({request.client for request in requests})
-    mine = _Sums(federation.ask(
-        TargetPairs(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served)), state, askers
-    ))  # fmt: skip
-    gone = {request.client for request in (*requests, *served) if request.kind == "client"}
-    others = [client for client in federation.clients if client not in gone and client not in askers]
+    mine = _Sums(federation.ask(schedule.about(TargetPairs, requests, served), state, askers))
+    others = [client for client in participants(federation, (*served, *requests)) if client not in askers]
     if not others or not mine.pairs:
         return None
-    asked = LabelLoss(seed=seed, threads=threads, pairs=tuple(number for pair in mine.pairs for number in pair))
+    pairs = tuple(number for pair in mine.pairs for number in pair)
+    asked = LabelLoss(seed=schedule.seed, threads=schedule.threads, pairs=pairs)
     theirs = _Sums(federation.ask(asked, state, others))
     if any(theirs.count(pair) < 2 for pair in mine.pairs):
         return None

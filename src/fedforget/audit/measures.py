@@ -59,7 +59,8 @@ def measure(
     threads: int = 1,
 ) -> Measures:
     """Test data is measured here; R and D' are measured by the clients that hold them, and only counts come back."""
-    target, retained = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
+    task = Measure(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served))
+    target, retained = measure_clients(federation, state, task)
     model = federation.model
     with thread_count(threads):
         model.load_state_dict(dict(state))
@@ -71,8 +72,7 @@ def measure(
                 for caught in (backdoor.triggered_test(test), backdoor.caught(test))
             )
     if about_features(requests):  # the samples stay: what the model says of them is no memory, its sensitivity is
-        nothing = (0,) * federation.classes
-        target = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
+        target = Evaluation.of_nothing(federation.classes)
     labels = {request.label for request in requests if request.kind == "class"}
     target_class = next(iter(labels)) if len(labels) == 1 else None
     return Measures(
@@ -112,20 +112,11 @@ def measure_now_and_later(
 
 
 def measure_clients(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int,
-    threads: int,
+    federation: Federation, state: Mapping[str, Tensor], task: Measure
 ) -> tuple[Evaluation, Evaluation]:
-    """(on R, on D') over all clients. What earlier requests erased (`served`) is in neither."""
-    nothing = (0,) * federation.classes
-    target = retained = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
-    for reply in federation.ask(
-        Measure(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served)), state
-    ):
+    """(on R, on D') over all clients. What earlier requests erased (the task's `served`) is in neither."""
+    target = retained = Evaluation.of_nothing(federation.classes)
+    for reply in federation.ask(task, state):
         target = target + Evaluation.from_numbers(reply.numbers, "target", federation.classes)
         retained = retained + Evaluation.from_numbers(reply.numbers, "retained", federation.classes)
     return target, retained

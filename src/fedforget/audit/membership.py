@@ -28,6 +28,7 @@ from fedforget.data.samples import Samples
 from fedforget.federation.beside import pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
+from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.params import State, digest
@@ -206,22 +207,20 @@ def attack_membership(
     federation: Federation,
     state: State,
     requests: Sequence[ErasureRequest],
-    *,
+    schedule: Schedule,
     served: Sequence[ErasureRequest] = (),
+    *,
     references: Sequence[Mapping[str, Tensor]] = (),
     attack: bool = True,
     keep: bool = True,
-    seed: int = 0,
-    threads: int = 1,
 ) -> Membership:
     """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients,
     which `keep` what they need for that. Without `attack` the accuracies alone are taken.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
-    task = AttackMembership(
-        seed=seed, threads=threads, requests=tuple(requests), served=tuple(served),
-        model=_name(state) if keep else "",
-        references=tuple(_name(reference) for reference in references), attack=attack,
+    task = schedule.about(
+        AttackMembership, requests, served,
+        model=_name(state) if keep else "", references=tuple(map(_name, references)), attack=attack,
     )  # fmt: skip
     replies = list(federation.ask(task, state, sorted({request.client for request in requests})))
     told = [reply for reply in replies if "target/judged" in reply.numbers]

@@ -68,9 +68,7 @@ def curve(
     for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
         if done in rounds:
             measured = scenario.measure(state) if done else now
-            attacked = attack_membership(
-                scenario.federation, state, scenario.requests, keep=False, seed=schedule.seed, threads=schedule.threads
-            )
+            attacked = attack_membership(scenario.federation, state, scenario.requests, schedule, keep=False)
             found[str(done)] = {name: measured[name] for name in KEPT} | beside_unseen(attacked)
     return found
 

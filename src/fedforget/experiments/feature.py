@@ -59,9 +59,7 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         served = replace(spec, method=RETRAIN, overrides={"oracle": 1}) if again else spec
         state, cost = model_of(served, scenario)
         heard = {
-            name: measure_sensitivity(
-                scenario.federation, model, scenario.requests, seed=scenario.spec.seed, threads=scenario.options.threads
-            ).to_json()
+            name: measure_sensitivity(scenario.federation, model, scenario.requests, scenario.schedule).to_json()
             for name, model in (("now", state), ("before", scenario.before))
         }
         return scenario.measure(state) | cost | {

@@ -35,6 +35,11 @@ class Evaluation:
     class_count: tuple[int, ...]
     class_correct: tuple[int, ...]
 
+    @classmethod
+    def of_nothing(cls, classes: int) -> Evaluation:
+        """That of no sample at all."""
+        return cls(0, 0, 0, 0, 0, 0, 0.0, (0,) * classes, (0,) * classes)
+
     @property
     def accuracy(self) -> float | None:
         """Share predicted as their true class, in percent."""
@@ -94,7 +99,7 @@ def evaluate(
 ) -> Evaluation:
     """Run the samples through the model and count."""
     if len(samples) == 0:
-        return Evaluation(0, 0, 0, 0, 0, 0, 0.0, (0,) * classes, (0,) * classes)
+        return Evaluation.of_nothing(classes)
     logits = predict(model, samples.features, normalisation, device).cpu()
     labels, true = samples.labels.cpu(), samples.true_labels.cpu()
     guess = logits.argmax(1)

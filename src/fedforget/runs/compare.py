@@ -50,9 +50,7 @@ def audit_models(
         )  # fmt: skip
         found: dict[str, Any] = {}
         if about_features(requests):
-            seed, threads = schedule.seed, schedule.threads
-            heard = measure_sensitivity(federation, state, requests, served, seed=seed, threads=threads)
-            found["sensitivity"] = heard.to_json()
+            found["sensitivity"] = measure_sensitivity(federation, state, requests, schedule, served).to_json()
         if oracle is not None:
             far = distance_to(federation, state, oracle, dataset.test, schedule.threads)
             found["distance_to_retrain"] = asdict(far)
