@@ -40,8 +40,8 @@ from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.compare import audit_models
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
-from fedforget.runs.oracle_cache import FolderOracleCache
 from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
+from fedforget.runs.store import FolderOracleCache
 
 
 def audit_run(

@@ -1,5 +1,5 @@
 """What a run keeps on the disk: models by their checksums, JSON with its own checksum in it, the clients'
-models of training, and the newest round of what is unfinished."""
+models of training, oracles, and the newest round of what is unfinished."""
 
 from __future__ import annotations
 
@@ -162,6 +162,13 @@ class NotedModel:
             raise InputError(f"{self._note} is damaged and cannot be read; delete it to begin again.") from None
         return note, load_model(path, sha256)
 
+    def load_whole(self) -> tuple[dict[str, Any], State] | None:
+        """The same; what is damaged counts as not there."""
+        try:
+            return self.load()
+        except (InputError, OSError):
+            return None
+
     def save(self, state: Mapping[str, Tensor], round: int | None = None, **values: Any) -> None:
         make_folder(self._place.parent)
         turn, done = ("", {}) if round is None else (f"-{round % 2}", {"round": round})
@@ -209,3 +216,29 @@ class FolderRungs:
 
     def clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class FolderOracleCache:
+    """An `audit.oracles.OracleCache`: KEY.safetensors beside KEY.json, and KEY.unfinished.json with the newest round of
+    what is not finished. What is damaged, or belongs to another key, counts as not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(folder)
+
+    def _at(self, key: str, ending: str = "") -> NotedModel:
+        return NotedModel(self._folder / f"{key}{ending}", key=key)
+
+    def load(self, key: str) -> State | None:
+        kept = self._at(key).load_whole()
+        return None if kept is None else kept[1]
+
+    def save(self, key: str, state: Mapping[str, Tensor], ingredients: Mapping[str, Any]) -> None:
+        self._at(key).save(state, ingredients=dict(ingredients))
+        self._at(key, ".unfinished").drop()
+
+    def load_round(self, key: str) -> tuple[int, State] | None:
+        kept = self._at(key, ".unfinished").load_whole()
+        return None if kept is None else (int(kept[0]["round"]), kept[1])
+
+    def save_round(self, key: str, round: int, state: Mapping[str, Tensor]) -> None:
+        self._at(key, ".unfinished").save(state, round)
