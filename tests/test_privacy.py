@@ -32,7 +32,7 @@ from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.models import build_model
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs.compare import audit_models
+from fedforget.runs.audit import audit_models
 from fedforget.runs.folder import Trunk
 from fedforget.runs.ladder import climb
 from fedforget.runs.record import Result

@@ -1,4 +1,4 @@
-"""Audit a run folder: every model that forgot beside the one before and Retrain, examined, judged, and reported.
+"""Audit a run folder: every model that forgot beside the one before and Retrain, measured, judged, and reported.
 
 audit.json                            the table, with the verdicts
 report.html                           the same for people
@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,22 @@ from fedforget.audit.examine import (
     examine_oracles,
     judge,
 )
+from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
+from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
+from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress, silent
+from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
+from fedforget.methods import LADDER
 from fedforget.params import State, digest
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs.compare import audit_models
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
-from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
+from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Figures, Result
 from fedforget.runs.store import FolderOracleCache
 
 
@@ -118,6 +122,46 @@ def _chosen(
             "run `fedforget forget` for it first."
         )
     return asked, chosen
+
+
+def audit_models(
+    federation: Federation,
+    dataset: Dataset,
+    models: Mapping[str, State],
+    results: Sequence[Result],
+    requests: Sequence[ErasureRequest],
+    schedule: Schedule,
+    progress: Progress,
+    *,
+    served: Sequence[ErasureRequest] = (),
+    backdoor: Backdoor | None = None,
+) -> list[Figures]:
+    """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
+
+    Each model is measured as it is and again after one further ordinary round without the target, since what is only
+    suppressed comes back there."""
+    oracle = models.get("retrain:default")
+    order = {"retrain": 0, LADDER: 1}
+    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
+    rows = [Figures(BEFORE, None), *map(Figures.of, ordered)]
+    for index, row in enumerate(rows):
+        progress("measuring", index, len(rows))
+        state = models.get(row.name)
+        if state is None:
+            continue
+        now, later = measure_now_and_later(
+            federation, state, requests, dataset.test, schedule,
+            served=served, backdoor=backdoor,
+        )  # fmt: skip
+        found: dict[str, Any] = {}
+        if about_features(requests):
+            found["sensitivity"] = measure_sensitivity(federation, state, requests, schedule, served).to_json()
+        if oracle is not None:
+            far = distance_to(federation, state, oracle, dataset.test, schedule.threads)
+            found["distance_to_retrain"] = asdict(far)
+        rows[index] = replace(row, model=digest(state), now=now, later=later, **found)
+    progress("measuring", len(rows), len(rows))
+    return rows
 
 
 def _judge_all(
