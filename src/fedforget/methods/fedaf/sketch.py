@@ -10,7 +10,7 @@ no per-sample gradient ever exists. Sketches with one hash seed over disjoint id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -129,34 +129,17 @@ def build_sketch(
     batch_size: int = 64,
     dtype: torch.dtype = torch.float32,
 ) -> Sketch:
-    """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket.
+    """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket: row r is the gradient of the sum
+    over its bucket of sigma(i) times the loss of i.
 
     Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples; on a GPU half as many
     more, and once for each recorded size of a batch."""
     buckets = hash_buckets(samples.ids, rows, seed)
     members = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
-    made = signed_sums(
-        model, samples, inputs, members, seed=seed, labels=labels, batch_size=batch_size, dtype=dtype
-    )  # fmt: skip
-    return Sketch(made, len(samples))
-
-
-def signed_sums(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    members: Sequence[Tensor],
-    *,
-    seed: int,
-    labels: RowLabels,
-    batch_size: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """One row for each element of `members`, the positions of the samples in it: sum over i of sigma(i) (J)_i."""
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
     model.eval()
-    sketch = torch.zeros(len(members), weight_count(model), dtype=dtype, device=device)
+    sketch = torch.zeros(rows, weight_count(model), dtype=dtype, device=device)
     plan = [
         (row, batch, real)
         for row, inside in enumerate(members)
@@ -164,7 +147,7 @@ def signed_sums(
         for batch, real in batches_of(inside, batch_size, filled=device.type == "cuda")
     ]
     if not plan:
-        return sketch
+        return Sketch(sketch, 0)
     # All of it at once: on a GPU every small copy waits for the one before.
     positions = torch.cat([batch for _, batch, _ in plan])
     weights = hash_signs(samples.ids, seed)[positions] * torch.cat([torch.arange(len(b)) < real for _, b, real in plan])
@@ -194,7 +177,7 @@ def signed_sums(
             del gradients
         if dtype != torch.float32:
             sketch[number] = row
-    return sketch
+    return Sketch(sketch, len(samples))
 
 
 def batches_of(members: Tensor, limit: int, *, filled: bool) -> Iterator[tuple[Tensor, int]]:
