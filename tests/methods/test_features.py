@@ -11,7 +11,7 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.features import ReadFeatures, column_weights, derivatives, redrawn, share
+from fedforget.methods.features import ReadFeatures, column_weights, redrawn, share, signed_derivatives
 from fedforget.models import fresh_copy, xavier_initialise
 from fedforget.params import digest, slices, state_of, trainable
 from fedforget.requests import ErasureRequest
@@ -61,7 +61,7 @@ def test_the_derivatives_are_those_of_one_sample_after_another():
     model = loaded(world, before)
     x = world.client(0).inputs(world.client(0).samples.features[:5])
     signs = torch.tensor([[1.0, -1.0, 1.0]]).repeat(5, 1)
-    rows = derivatives(model, x, signs)
+    rows = signed_derivatives(model, x, signs)
     for place in range(5):
         gradients = torch.autograd.grad((model(x[place : place + 1])[0] * signs[place]).sum(), list(model.parameters()))
         assert torch.allclose(rows[place], torch.cat([g.flatten() for g in gradients]), atol=1e-6)

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import functional_call
 
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
@@ -31,6 +30,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants, train_part
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import finite
+from fedforget.methods.fisher import derivatives
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
 from fedforget.params import State, copy_state, slices, state_of, trainable, weight_count
@@ -140,10 +140,10 @@ class ReadFeatures(TargetTask):
         by_feature, read = (torch.zeros(size, dtype=torch.float64, device=client.device) for _ in range(2))
         for batch in torch.arange(len(pool)).split(max(1, min(32, NUMBERS_AT_ONCE // size))):
             u, place = signs[batch].to(client.device), batch.to(pool.features.device)
-            rows = derivatives(model, client.inputs(pool.features[place]), u)
+            rows = signed_derivatives(model, client.inputs(pool.features[place]), u)
             read += rows.double().square().sum(dim=0)
             if asks:
-                rows -= derivatives(model, client.inputs(without[place]), u)
+                rows -= signed_derivatives(model, client.inputs(without[place]), u)
                 by_feature += rows.double().square().sum(dim=0)
         return Reply(
             client.index,
@@ -153,14 +153,7 @@ class ReadFeatures(TargetTask):
         )
 
 
-def derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
+def signed_derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
     """u . J(x) for each sample, [n, weights]."""
-    weights = {name: parameter.detach() for name, parameter in trainable(model).items()}
-
-    def along(values: dict[str, Tensor], one: Tensor, u: Tensor) -> Tensor:
-        logits: Tensor = functional_call(model, values, (one[None],))[0]
-        return (logits * u).sum()
-
-    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
-        rows = vmap(grad(along), in_dims=(None, 0, 0))(weights, x, signs)
-    return torch.cat([rows[name].flatten(1) for name in weights], dim=1)
+    rows = derivatives(model, lambda logits, u: (logits * u).sum(), x, signs)
+    return torch.cat([derivative.flatten(1) for derivative in rows.values()], dim=1)

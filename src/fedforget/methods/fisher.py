@@ -31,19 +31,28 @@ def per_sample_gradients(
     """The rows of J, `batch_size` samples at a time: for each parameter, the gradients [b, *shape] of `row_losses` at
     the model's weights, in evaluation mode."""
     model.eval()
-    parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
-    device = next(iter(parameters.values())).device
+    device = next(model.parameters()).device
     uniforms = hash_uniforms(samples.ids, seed)
 
-    def loss(values: dict[str, Tensor], x: Tensor, y: Tensor, u: Tensor) -> Tensor:
-        logits = functional_call(model, values, (x[None],))
-        return row_losses(logits, y[None], u[None], labels)[0]
+    def loss(logits: Tensor, y: Tensor, u: Tensor) -> Tensor:
+        return row_losses(logits, y, u, labels)[0]
 
-    per_sample = vmap(grad(loss), in_dims=(None, 0, 0, 0))
     for batch in torch.arange(len(samples)).split(batch_size):
         x = inputs(samples.features[batch.to(samples.features.device)])
-        with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
-            yield per_sample(parameters, x, samples.labels[batch].to(device), uniforms[batch].to(device))
+        yield derivatives(model, loss, x, samples.labels[batch].to(device), uniforms[batch].to(device))
+
+
+def derivatives(model: nn.Module, scalar: Callable[..., Tensor], x: Tensor, *columns: Tensor) -> dict[str, Tensor]:
+    """For each parameter, the derivative by it of `scalar` of each sample's logits [1, C] and its row of the `columns`,
+    [b, *shape]."""
+    parameters = {name: parameter.detach() for name, parameter in trainable(model).items()}
+
+    def of_one(values: dict[str, Tensor], one: Tensor, *rows: Tensor) -> Tensor:
+        return scalar(functional_call(model, values, (one[None],)), *(row[None] for row in rows))
+
+    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
+        found: dict[str, Tensor] = vmap(grad(of_one), in_dims=(None, 0, *[0] * len(columns)))(parameters, x, *columns)
+    return found
 
 
 def fisher_diagonal(
