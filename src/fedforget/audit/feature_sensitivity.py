@@ -92,7 +92,7 @@ class MeasureSensitivity(TargetTask):
         looked_at = 2 * (len(target) + len(client.held_out or ()))
         if client.held_out is not None:
             without = client.held_out.with_features(client.normalisation.blanked(client.held_out.features, mask))
-            known = evaluate(model, without, client.normalisation, client.classes, client.device)
+            known = evaluate(model, without, client.normalisation, client.device)
             numbers |= {"unseen/right": float(known.as_true), "unseen/count": float(known.count)}
             looked_at += known.count
         return Reply(client.index, numbers=numbers, gradient_evaluations=FORWARD_COST * looked_at)

@@ -34,7 +34,7 @@ from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import distinct, grouped, where
 from fedforget.experiments.tables import Table
 from fedforget.federation.client import Client
-from fedforget.federation.evaluation import evaluate
+from fedforget.federation.evaluation import counted, predict
 from fedforget.federation.seam import thread_count
 from fedforget.methods.fedaf.memory_generator import MemoryKind, generate_memory
 
@@ -66,15 +66,14 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         if client.device.type == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - start
-        tested = evaluate(
-            client.load(reply.tensors), scenario.dataset.test, client.normalisation, client.classes, client.device
-        )
+        test = scenario.dataset.test
+        logits = predict(client.load(reply.tensors), test.features, client.normalisation, client.device).cpu()
     (target,) = scenario.spec.labels
-    others = [c for c in range(client.classes) if c != target]
-    count = sum(tested.class_count[c] for c in others)
+    own = test.true_labels == target
     return {
-        "test_acc": tested.accuracy, "target_class_test_acc": tested.per_class[target],
-        "non_target_acc": 100.0 * sum(tested.class_correct[c] for c in others) / count if count else None,
+        "test_acc": counted(logits, test).accuracy,
+        "target_class_test_acc": counted(logits[own], test.select(own)).accuracy,
+        "non_target_acc": counted(logits[~own], test.select(~own)).accuracy,
         "seconds": seconds, "gradient_evaluations": evaluations + reply.gradient_evaluations,
         "samples": len(client.samples), "epochs": epochs,
     }  # fmt: skip

@@ -59,7 +59,5 @@ def train_run(
 def _test_metrics(federation: Federation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
     with thread_count(threads):
         federation.model.load_state_dict(state)
-        result = evaluate(
-            federation.model, dataset.test, federation.normalisation, federation.classes, federation.device
-        )
+        result = evaluate(federation.model, dataset.test, federation.normalisation, federation.device)
     return {"test_acc": result.accuracy, "test_loss": result.mean_loss}
