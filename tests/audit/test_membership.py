@@ -253,13 +253,7 @@ def by_hand(twin: Twin, state: State, references: Sequence[State]) -> tuple[dict
     any_flipped = any(twin.flipped(*place) for place in twin.inside)
     for side, places, rows in (("target", twin.inside, inside), ("outside", twin.outside, outside)):
         judged = [row for place, row in zip(places, rows, strict=True) if not any_flipped or twin.flipped(*place)]
-        losses = [-row["loss"] for row in rows]
-        mean = sum(losses) / len(losses)
-        deviation = math.sqrt(sum((loss - mean) ** 2 for loss in losses) / (len(losses) - 1))
-        numbers |= {
-            f"{side}/hits": sum(row["hit"] for row in judged), f"{side}/judged": len(judged), f"{side}/loss": mean,
-            f"{side}/loss_error": deviation / math.sqrt(len(losses)),
-        }  # fmt: skip
+        numbers |= {f"{side}/hits": sum(row["hit"] for row in judged), f"{side}/judged": len(judged)}
         bins = [0.0] * BINS
         for row in rows:
             bins[min(max(math.floor(row["margin"] + 20), 0), BINS - 1)] += 1
@@ -360,7 +354,7 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
         "of each.",
     )  # fmt: skip
     assert (found.areas, found.curves) == ({}, {})
-    assert [found.loss, found.gap, found.loss_gap, found.same_classes] == [None] * 4
+    assert [found.gap, found.loss_gap, found.same_classes] == [None] * 3
     hits = int(reply.numbers["all/hits"])
     assert pair(found.all_classes) == pytest.approx((100 * hits / outside, 100 * proportion_error(hits, outside)))
 
@@ -413,8 +407,6 @@ def test_several_clients_are_weighted_by_their_targets():
         assert found.curves[f"{name}/roc"] == pytest.approx([
             (w * a + v * b) / (w + v) for a, b in zip(*(r.curves[f"{name}/roc"] for r in told), strict=True)
         ])  # fmt: skip
-    assert found.loss is not None
-    assert found.loss.value == pytest.approx((w * zero["target/loss"] + v * two["target/loss"]) / (w + v))
     for gap, name in ((found.loss_gap, "loss"), (found.calibrated_gap, "calibrated")):
         assert gap is not None
         assert gap.value == pytest.approx((w * zero[f"{name}/gap"] + v * two[f"{name}/gap"]) / (w + v))
@@ -444,7 +436,7 @@ def test_one_client_gives_its_own_figures():
     assert pair(found.gap) == pytest.approx((share("target")[0] - share("outside")[0], error)), (
         "the error is that of data never seen: the held-out samples' own spread on both sides"
     )
-    assert pair(found.loss_gap) == pytest.approx((n["outside/loss"] - n["target/loss"], n["loss/gap_error"]))
+    assert pair(found.loss_gap) == pytest.approx((n["loss/gap"], n["loss/gap_error"]))
     assert found.calibrated_gap is None, "there are no references"
 
 
@@ -495,7 +487,7 @@ def test_one_client_with_too_few_samples_leaves_no_figure_for_all():
     attack_membership(world, one, [CLASS], SCHEDULE)
     found = attack_membership(world, state, [CLASS, CLIENT], SCHEDULE, references=[one])
     assert found.target == 34 + 15
-    assert (found.areas, found.loss) == ({}, None)
+    assert found.areas == {}
     assert [note for note in found.notes if "attacks need at least 20" in note]
 
 

@@ -123,7 +123,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         areas = {f"membership by {names.get(name, name)}": area for name, area in attacked.areas.items()}
         _take(readings, areas)
         gap = attacked.loss_gap
-        if poisoned and attacked.loss is not None:
+        if poisoned and "loss" in attacked.areas:
             gap = attempt(
                 _loss(poisoned),
                 lambda: label_loss_gap(case.federation, state, case.requests, case.schedule, case.served),
