@@ -5,7 +5,6 @@ Shares are in [0, 1] and accuracies in percent. Everything is computed in double
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -14,9 +13,6 @@ from torch import Tensor
 from fedforget.audit.scores import MARGIN_LIMIT, finite
 from fedforget.audit.verdict import Reading
 from fedforget.errors import InputError
-
-NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
-"""How many standard errors an interval of 95 % spans each way."""
 
 FEWEST_JUDGED = 5
 """Of fewer samples nothing is read: their error is not known well enough for a p-value. Counted out over all outcomes
