@@ -59,12 +59,11 @@ def forget_features(
         task = schedule.about(
             ReadFeatures, features, [request for request in exclude if request not in features], samples=samples
         )
-        by_feature, read = torch.zeros(0), torch.zeros(0)
+        sums: State = {}
         for reply in federation.ask(task, state, participants(federation, exclude)):
-            for sent in [finite(reply, "FedAF")] if reply.tensors else []:
-                by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
-                read = sent["read"] + read if len(read) else sent["read"]
-        r = share(by_feature, read)
+            for name, part in finite(reply, "FedAF").items():
+                sums[name] = sums[name] + part if name in sums else part
+        r = share(sums["by_feature"], sums["read"])
         columns = column_weights(federation.model, state, features, schedule.seed)
         r = r if columns is None else r * columns.to(r.device)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")

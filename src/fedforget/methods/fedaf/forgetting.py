@@ -238,7 +238,8 @@ class Forget(SketchTask):
                 why = f" ({remedy})" if remedy else ""
                 raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
             if self._enough(curves["target_hits"], len(target)):
-                curves["samples"][-1] += self._step_back(client, target, before, parameters)
+                if before:
+                    curves["samples"][-1] += self._step_back(client, target, before, parameters)
                 break
             before = {name: p.detach().clone() for name, p in parameters.items()} if settings.enough else {}
             optimiser.descend(gradients, length)
@@ -252,8 +253,14 @@ class Forget(SketchTask):
         """Where the last step went past `enough`, go back along it until so much of the target is recognised again. The
         gradient evaluations it took."""
         after = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+        @torch.no_grad()
+        def go_to(part: float) -> None:
+            for name, parameter in parameters.items():
+                parameter.copy_(before[name].lerp(after[name], part))
+
         low, high, part = 0.0, 1.0, 1.0
-        for _ in range(HALVINGS if before else 0):
+        for _ in range(HALVINGS):
             logits = predict(client.model, target.features, client.normalisation, client.device)
             share = float((logits.argmax(1) == target.labels.to(logits.device)).float().mean())
             past = share < self.settings.enough
@@ -261,13 +268,9 @@ class Forget(SketchTask):
                 return FORWARD_COST * len(target)
             low, high = (low, part) if past else (part, high)
             part = (low + high) / 2
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.copy_(before[name].lerp(after[name], part))
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(before[name].lerp(after[name], low) if before else after[name])
-        return FORWARD_COST * len(target) * (HALVINGS if before else 0)
+            go_to(part)
+        go_to(low)
+        return FORWARD_COST * len(target) * HALVINGS
 
     def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
         """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
