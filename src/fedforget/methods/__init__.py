@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any
 
 from torch import Tensor
 
@@ -25,7 +25,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, federaser, fedosd, fedquit, frr, negation, pgd, sga
-from fedforget.methods.checks import check_targets, own
+from fedforget.methods.checks import check_targets, options_of, own, words_among
 from fedforget.methods.features import ReadFeatures
 from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.forgetting import Forget
@@ -202,20 +202,14 @@ def _opened(settings: Any, names: Iterable[str]) -> Any:
 
 def setting_words(settings: Any, name: str) -> list[str]:
     """The words that a setting takes; none where there is no such setting."""
-    options = _options(_opened(settings, [name]), name)
-    return [word for option in options if get_origin(option) is Literal for word in get_args(option)]
-
-
-def _options(settings: Any, name: str) -> tuple[Any, ...]:
-    """The types that a setting's annotation allows, one by one."""
-    hint = get_type_hints(type(settings)).get(name)
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return words_among(options_of(_opened(settings, [name]).__class__).get(name, ()))
 
 
 def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None:
     """Refuse a value that the setting's annotation rules out: a word for a number, a fraction for a count, NaN."""
     for name, value in overrides.items():
-        options, words = _options(preset, name), setting_words(preset, name)
+        options = options_of(preset.__class__)[name]
+        words = words_among(options)
         numbers = [option for option in options if option in (int, float)]
         if isinstance(value, bool) or value is None:
             fits = type(value) in options
