@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
-from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
+from fedforget.federation.aggregation import average, scaled_towards
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, drawn, participants
 from fedforget.federation.tasks import CountSamples, Reply
@@ -106,8 +107,5 @@ def aggregate(plan: Plan, anchor: State, reply: Reply) -> State:
     sent = reply.tensors
     if aggregation == "scaled":
         sent = scaled_towards(anchor, sent, (samples + others) / samples)
-    mean = WeightedMean()
-    mean.add(sent, samples)
-    if others:
-        mean.add(anchor, others)
-    return mean.result()
+    idle = Reply(-1, tensors=anchor, numbers={"samples": others})
+    return average([replace(reply, tensors=sent), idle])
