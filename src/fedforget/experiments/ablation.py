@@ -25,9 +25,10 @@ from fedforget.experiments.summaries import where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods import method_settings
-from fedforget.methods.fedaf.extensions.principal import jacobian, samples_that_fit, spectral_error
+from fedforget.methods.fedaf.extensions.principal import all_rows, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import OVERWRITE, PaperSettings
+from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.params import weight_count
 from fedforget.seeds import derive_seed
@@ -113,7 +114,7 @@ def _sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
             return None
         rows = sketch_at_client(client, task).rows
         seed = derive_seed(task.seed, "sketch")
-        j = jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed)
+        j = all_rows(Jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed))
         return spectral_error(j, rows)
 
 

@@ -41,7 +41,7 @@ from fedforget.methods.fedaf.extensions.planning import only_from
 from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.sketch import Sketch
+from fedforget.methods.fedaf.sketch import Jacobian, Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, SketchTask, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable, weight_count
@@ -176,7 +176,7 @@ class Forget(SketchTask):
         anchor = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
         if settings.preserver == "diagonal":
             samples = sketch_samples(client, self)
-            diagonal = fisher_diagonal(model, samples, client.inputs, labels=settings.sketch_labels, seed=self.seed)
+            diagonal = fisher_diagonal(Jacobian(model, samples, client.inputs, settings.sketch_labels, self.seed))
             lr = self._learning_rate(float(diagonal.sum()))
             elastic = DiagonalPreserver(diagonal, anchor, strength=settings.strength, lr=lr)
             return elastic, lr, float(len(samples)), diagonal.numel() * diagonal.element_size()

@@ -118,23 +118,28 @@ def row_losses(logits: Tensor, labels: Tensor, uniforms: Tensor, kind: RowLabels
     return F.cross_entropy(logits, labels, reduction="none")
 
 
-def build_sketch(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    *,
-    rows: int,
-    seed: int,
-    labels: RowLabels = "sampled",
-    batch_size: int = 64,
-    dtype: torch.dtype = torch.float32,
-) -> Sketch:
-    """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket: row r is the gradient of the sum
-    over its bucket of sigma(i) times the loss of i.
+@dataclass(frozen=True)
+class Jacobian:
+    """J at the model's weights, in evaluation mode: row i is the gradient of sample i's `row_losses`. It is no matrix
+    yet, but what its sketch, its principal rows and its Fisher diagonal are made of."""
+
+    model: nn.Module
+    samples: Samples
+    inputs: Callable[[Tensor], Tensor]
+    """Features as the network takes them."""
+    labels: RowLabels = "sampled"
+    seed: int = 0
+    """Of the hashes, and so of the labels that are drawn."""
+
+
+def build_sketch(j: Jacobian, rows: int, batch_size: int = 64, dtype: torch.dtype = torch.float32) -> Sketch:
+    """J^ = S J, streamed bucket by bucket: row r is the gradient of the sum over its bucket of sigma(i) times the loss
+    of i.
 
     Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples; on a GPU half as many
     more, and once for each recorded size of a batch."""
-    buckets = hash_buckets(samples.ids, rows, seed)
+    model, samples = j.model, j.samples
+    buckets = hash_buckets(samples.ids, rows, j.seed)
     members = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
@@ -150,10 +155,11 @@ def build_sketch(
         return Sketch(sketch, 0)
     # All of it at once: on a GPU every small copy waits for the one before.
     positions = torch.cat([batch for _, batch, _ in plan])
-    weights = hash_signs(samples.ids, seed)[positions] * torch.cat([torch.arange(len(b)) < real for _, b, real in plan])
+    is_real = torch.cat([torch.arange(len(batch)) < real for _, batch, real in plan])
+    weights = hash_signs(samples.ids, j.seed)[positions] * is_real
     columns = (
         samples.labels[positions.to(samples.labels.device)].to(device), weights.to(device),
-        hash_uniforms(samples.ids, seed)[positions].to(device),
+        hash_uniforms(samples.ids, j.seed)[positions].to(device),
     )  # fmt: skip
     sizes = [len(batch) for _, batch, _ in plan]
     batches = zip(
@@ -164,10 +170,10 @@ def build_sketch(
     )
 
     def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        total = (weights * row_losses(model(for_convolutions(model, inputs(x))).float(), y, draws, labels)).sum()
+        total = (weights * row_losses(model(for_convolutions(model, j.inputs(x))).float(), y, draws, j.labels)).sum()
         return total, total
 
-    gradient = gradient_of(signed_loss, model, parameters, ("sketch", labels), half=True)
+    gradient = gradient_of(signed_loss, model, parameters, ("sketch", j.labels), half=True)
     for number, parts in groupby(batches, key=itemgetter(0)):
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
         places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]

@@ -20,7 +20,7 @@ from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.extensions.principal import principal_rows
 from fedforget.methods.fedaf.settings import PaperSettings
-from fedforget.methods.fedaf.sketch import Sketch, build_sketch
+from fedforget.methods.fedaf.sketch import Jacobian, Sketch, build_sketch
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -101,6 +101,5 @@ def sketch_at_client(client: Client, task: SketchTask, seed: int | None = None) 
     plan_sketch(client.model, rows, settings.dtype, client.device)
     seed = derive_seed(task.seed, "sketch") if seed is None else seed
     make = principal_rows if settings.preserver == "pca" else partial(build_sketch, batch_size=settings.batch_size)
-    return make(
-        client.model, samples, client.inputs, rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype
-    )
+    j = Jacobian(client.model, samples, client.inputs, settings.sketch_labels, seed)
+    return make(j, rows=rows, dtype=settings.dtype)
