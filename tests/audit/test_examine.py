@@ -183,10 +183,10 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
     world, state, case = poisoned.world, poisoned.before, poisoned.case("full")
     examine_oracles(case, poisoned.oracles, quiet)
     found = examine(case, state, poisoned.oracles)
-    attacked = attack_membership(world, state, [CLASS], SCHEDULE, references=poisoned.oracles)
+    attacked = attack_membership(Case(world, (CLASS,), SCHEDULE), state, references=poisoned.oracles)
     figures = measure(world, state, [CLASS], world.client(1).samples)
-    later = durability(world, state, [CLASS], SCHEDULE, (1, 3, 5))
-    gap = label_loss_gap(world, state, [CLASS], SCHEDULE)
+    later = durability(Case(world, (CLASS,), SCHEDULE), state, (1, 3, 5))
+    gap = label_loss_gap(Case(world, (CLASS,), SCHEDULE), state)
     values = {name: reading.value for name, reading in found.readings.items()}
     assert values == {
         "accuracy on the target": figures.bd_acc,

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedforget.audit.attacks import auc
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import proportion_error
 from fedforget.audit.membership import BINS, FEWEST, GRID, AttackMembership, attack_membership, same_kind
 from fedforget.audit.verdict import Reading
@@ -339,7 +340,7 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
     own.held_out = Samples.of(points(torch.ones(outside, dtype=torch.int64), 6), torch.ones(outside), first_id=900)
     (state,) = models(world, 1)
     reply = ask(world, state, task(CLASS), 0)
-    found = attack_membership(world, state, [CLASS], SCHEDULE)
+    found = attack_membership(Case(world, (CLASS,), SCHEDULE), state)
     assert FEWEST == 20
     assert (found.target, found.outside) == (target, outside), "how many there are is known all the same"
     if enough:
@@ -366,7 +367,7 @@ def test_without_held_out_samples_of_its_kind_there_is_nothing_to_tell_r_from(he
     assert own.held_out is not None
     other = own.held_out.select(own.held_out.labels != 1)
     own.held_out = {"none": None, "empty": other.select(torch.zeros(0, dtype=torch.int64))}.get(held_out, other)
-    found = attack_membership(world, models(world, 1)[0], [CLASS], SCHEDULE)
+    found = attack_membership(Case(world, (CLASS,), SCHEDULE), models(world, 1)[0])
     assert (found.target, found.outside, found.areas) == (34, 0, {})
     assert found.notes[0].startswith("Client 0 has 34 target samples and 0 held-out ones of the same kind;")
 
@@ -391,8 +392,8 @@ def test_several_clients_are_weighted_by_their_targets():
     world = make_world()
     one, state = models(world, 2)
     requests = [CLIENT, CLASS]
-    attack_membership(world, one, requests, SCHEDULE)
-    found = attack_membership(world, state, requests, SCHEDULE, references=[one])
+    attack_membership(Case(world, tuple(requests), SCHEDULE), one)
+    found = attack_membership(Case(world, tuple(requests), SCHEDULE), state, references=[one])
     told = [reply for *_, reply in world.log][-2:]
     assert [reply.client for reply in told] == [0, 1], "nobody else is asked"
     zero, two = (reply.numbers for reply in told)
@@ -416,13 +417,13 @@ def test_several_clients_are_weighted_by_their_targets():
     for side in ("target", "outside"):
         counts = zip(*(reply.curves[f"margin/{side}"] for reply in told), strict=True)
         assert found.curves[f"margin/{side}"] == [a + b for a, b in counts]
-    assert attack_membership(world, state, requests[::-1], SCHEDULE, references=[one]) == found
+    assert attack_membership(Case(world, tuple(requests[::-1]), SCHEDULE), state, references=[one]) == found
 
 
 def test_one_client_gives_its_own_figures():
     world = make_world()
     (state,) = models(world, 1)
-    found = attack_membership(world, state, [CLIENT], SCHEDULE)
+    found = attack_membership(Case(world, (CLIENT,), SCHEDULE), state)
     n = world.log[-1][2].numbers
 
     def share(side: str) -> tuple[float, float]:
@@ -460,9 +461,8 @@ def test_a_model_that_saw_nothing_shows_no_gap_however_the_clients_differ():
         label_of = torch.full((125,), label)
         own.samples = Samples.of(points(label_of, 1), label_of).select(torch.arange(size))
         own.held_out = Samples.of(points(label_of, 2), label_of, first_id=500).select(torch.arange(outside))
-    found = attack_membership(
-        world, constant_model(world, 0), [ErasureRequest.of_client(0), ErasureRequest.of_client(1)], SCHEDULE
-    )
+    both = (ErasureRequest.of_client(0), ErasureRequest.of_client(1))
+    found = attack_membership(Case(world, both, SCHEDULE), constant_model(world, 0))
     assert found.gap is not None
     assert found.gap.value == pytest.approx(0.0)
     assert found.loss_gap is not None
@@ -473,7 +473,7 @@ def test_a_model_that_saw_nothing_shows_no_gap_where_a_part_is_mislabelled():
     """Accuracy is over the mislabelled samples, on both sides."""
     world = make_world()
     (reply,) = world.ask(task(CLIENT), constant_model(world, 1), [1])
-    found = attack_membership(world, constant_model(world, 1), [CLIENT], SCHEDULE)
+    found = attack_membership(Case(world, (CLIENT,), SCHEDULE), constant_model(world, 1))
     held_out = world.client(1).held_out
     assert held_out is not None
     assert found.gap is not None
@@ -484,8 +484,8 @@ def test_a_model_that_saw_nothing_shows_no_gap_where_a_part_is_mislabelled():
 def test_one_client_with_too_few_samples_leaves_no_figure_for_all():
     world = make_world((101, 15, 40))
     one, state = models(world, 2)
-    attack_membership(world, one, [CLASS], SCHEDULE)
-    found = attack_membership(world, state, [CLASS, CLIENT], SCHEDULE, references=[one])
+    attack_membership(Case(world, (CLASS,), SCHEDULE), one)
+    found = attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), state, references=[one])
     assert found.target == 34 + 15
     assert found.areas == {}
     assert [note for note in found.notes if "attacks need at least 20" in note]
@@ -497,17 +497,18 @@ def test_one_client_with_too_few_samples_leaves_no_figure_for_all():
 def test_the_fingerprint_is_of_the_ids_alone():
     world = make_world()
     one, state = models(world, 2)
-    first = attack_membership(world, state, [CLASS], SCHEDULE).fingerprint
+    first = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
     assert 0 < first < 2**48
-    assert attack_membership(world, one, [CLASS], SCHEDULE).fingerprint == first, "whatever the model"
+    assert attack_membership(Case(world, (CLASS,), SCHEDULE), one).fingerprint == first, "whatever the model"
     own = world.client(0)
     order = torch.randperm(len(own.samples), generator=torch.Generator().manual_seed(4))
     own.samples = own.samples.select(order)
-    assert attack_membership(world, state, [CLASS], SCHEDULE).fingerprint == first, "whatever the order"
+    assert attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint == first, "whatever the order"
     own.samples = replace(own.samples, features=own.samples.features + 1, labels=own.samples.labels * 0 + 2)
-    assert attack_membership(world, state, [CLASS], SCHEDULE).fingerprint == first, "whatever the pictures and labels"
+    other = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
+    assert other == first, "whatever the pictures and labels"
     own.samples = replace(own.samples, ids=own.samples.ids + (own.samples.ids == 1))
-    other = attack_membership(world, state, [CLASS], SCHEDULE).fingerprint
+    other = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
     assert other != first, "one other id is another fingerprint"
 
 
@@ -533,12 +534,12 @@ def test_same_seed_same_bits_whatever_the_workspace_holds_and_the_input_stays():
         world = make_world()
         one, state = models(world, 2)
         before = digest(state)
-        attack_membership(world, one, [CLASS, CLIENT], SCHEDULE)
+        attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), one)
         if fill is not None:
             with torch.no_grad():
                 for tensor in world.model.state_dict().values():
                     tensor.fill_(fill)
-        found.append(attack_membership(world, state, [CLASS, CLIENT], SCHEDULE, references=[one]))
+        found.append(attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), state, references=[one]))
         assert digest(state) == before
     assert found[0] == found[1]
 

@@ -18,13 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import FEWEST_JUDGED
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
-from fedforget.federation.rounds import Schedule
-from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator
@@ -117,18 +116,11 @@ class Sensitivity:
         }
 
 
-def measure_sensitivity(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    schedule: Schedule,
-    served: Sequence[ErasureRequest] = (),
-) -> Sensitivity:
+def measure_sensitivity(case: Case, state: Mapping[str, Tensor]) -> Sensitivity:
     """Measured at the clients that asked, each for its own features."""
-    asking = sorted({request.client for request in requests})
-    task = schedule.about(MeasureSensitivity, requests, served)
+    asking = case.askers
     found, right, count = {"target": Sums(), "unseen": Sums()}, 0, 0
-    for reply in federation.ask(task, state, asking):
+    for reply in case.federation.ask(case.about(MeasureSensitivity), state, asking):
         for name in found:
             if f"{name}/a" in reply.numbers:
                 found[name] += Sums(**{item: reply.numbers[f"{name}/{item}"] for item in asdict(Sums())})

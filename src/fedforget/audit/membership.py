@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.audit.attacks import auc, rmia, roc
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
@@ -27,11 +28,8 @@ from fedforget.data.samples import Samples
 from fedforget.federation.beside import pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
-from fedforget.federation.rounds import Schedule
-from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.params import State, digest
-from fedforget.requests import ErasureRequest
 
 KEPT_BY_AUDIT = "audit-margins"
 """How the names of what a client keeps for the audit begin."""
@@ -186,26 +184,17 @@ class Membership:
 
 
 def attack_membership(
-    federation: Federation,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    schedule: Schedule,
-    served: Sequence[ErasureRequest] = (),
-    *,
-    references: Sequence[Mapping[str, Tensor]] = (),
-    attack: bool = True,
-    keep: bool = True,
+    case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = (), *, keep: bool = True
 ) -> Membership:
     """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients,
-    which `keep` what they need for that. Without `attack` the accuracies alone are taken.
+    which `keep` what they need for that. Where the case leaves the attacks out, the accuracies alone are taken.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
-    task = schedule.about(
-        AttackMembership, requests, served,
-        model=digest(state)[:16] if keep else "", references=tuple(digest(state)[:16] for state in references),
-        attack=attack,
+    task = case.about(
+        AttackMembership, model=digest(state)[:16] if keep else "",
+        references=tuple(digest(state)[:16] for state in references), attack="membership" in case.attacks,
     )  # fmt: skip
-    replies = list(federation.ask(task, state, sorted({request.client for request in requests})))
+    replies = list(case.federation.ask(task, state, case.askers))
     told = [reply for reply in replies if "target/judged" in reply.numbers]
     whole = len(told) == len(replies)
     fingerprint = 0

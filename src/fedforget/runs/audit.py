@@ -17,18 +17,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.case import ATTACKS, Case
 from fedforget.audit.evidence import evidence_record, write_evidence
-from fedforget.audit.examine import (
-    ATTACKS,
-    ORACLES,
-    Case,
-    Examination,
-    check_attacks,
-    check_level,
-    examine,
-    examine_oracles,
-    judge,
-)
+from fedforget.audit.examine import ORACLES, Examination, check_attacks, check_level, examine, examine_oracles, judge
 from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
 from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.audit.oracles import oracle_models
@@ -140,6 +131,7 @@ def audit_models(
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
+    case = Case(federation, tuple(requests), schedule, served=tuple(served))
     oracle = models.get("retrain:default")
     order = {"retrain": 0, LADDER: 1}
     ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
@@ -155,7 +147,7 @@ def audit_models(
         )  # fmt: skip
         found: dict[str, Any] = {}
         if about_features(requests):
-            found["sensitivity"] = measure_sensitivity(federation, state, requests, schedule, served).to_json()
+            found["sensitivity"] = measure_sensitivity(case, state).to_json()
         if oracle is not None:
             far = distance_to(federation, state, oracle, dataset.test, schedule.threads)
             found["distance_to_retrain"] = asdict(far)
