@@ -33,7 +33,7 @@ def test_it_lasts_as_in_ordinary_rounds_without_the_target(normalised: bool, req
     world, before, _ = small_worlds.trained(normalised)
     untouched, test = digest(before), world.client(2).samples
     curve = durability(Case(world, (request_,), SCHEDULE), before, (3, 1))
-    _, later = measure_now_and_later(world, before, [request_], test, SCHEDULE)
+    _, later = measure_now_and_later(Case(world, (request_,), SCHEDULE), before, test)
     assert curve.known[1].target_loss == later.target_loss, "the first further round is the audit's own"
     state, rows = before, []
     for done in range(4):

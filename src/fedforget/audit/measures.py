@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.audit.case import Case
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
 from fedforget.federation.evaluation import Evaluation, counted, evaluate, predict
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.rounds import further_round, run_round
 from fedforget.federation.seam import Federation, thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.params import distance
@@ -89,26 +90,19 @@ def measure(
 
 
 def measure_now_and_later(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    test: Samples,
-    schedule: Schedule,
-    *,
-    served: Sequence[ErasureRequest] = (),
-    backdoor: Backdoor | None = None,
+    case: Case, state: Mapping[str, Tensor], test: Samples, backdoor: Backdoor | None = None
 ) -> tuple[Measures, Measures]:
     """The model as it is, and after one further ordinary round without the target: what is only suppressed
     comes back there."""
 
     def figures(weights: Mapping[str, Tensor]) -> Measures:
         return measure(
-            federation, weights, requests, test,
-            served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
+            case.federation, weights, case.requests, test,
+            served=case.served, backdoor=backdoor, seed=case.schedule.seed, threads=case.schedule.threads,
         )  # fmt: skip
 
-    later = run_round(federation, state, further_round(schedule, schedule.rounds, (*served, *requests)))
-    return figures(state), figures(later)
+    further = further_round(case.schedule, case.schedule.rounds, case.exclude)
+    return figures(state), figures(run_round(case.federation, state, further))
 
 
 def measure_clients(

@@ -27,7 +27,6 @@ from fedforget.data import Dataset
 from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress, silent
-from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.methods import LADDER
 from fedforget.params import State, digest
@@ -80,14 +79,11 @@ def audit_run(
     for place, result in chosen.items():
         if result.diverged is None:
             models[result.name] = result.load_model(place)
-    asking, planted = {request.client for request in asked}, run.config.backdoor
-    backdoor = planted if planted is not None and planted.request.client in asking else None
-    rows = audit_models(
-        federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
-        served=trunk.served, backdoor=backdoor,
-    )  # fmt: skip
+    case = Case(federation, asked, run.config.schedule, chosen_level or "alone", trunk.served, chosen_attacks)
+    planted = run.config.backdoor
+    backdoor = planted if planted is not None and planted.request.client in case.askers else None
+    rows = audit_models(case, dataset, models, [*chosen.values()], progress, backdoor)
     if chosen_level is not None:
-        case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
         judged = _judge_all(run, case, count, dataset, models, chosen, progress)
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
@@ -116,22 +112,17 @@ def _chosen(
 
 
 def audit_models(
-    federation: Federation,
+    case: Case,
     dataset: Dataset,
     models: Mapping[str, State],
     results: Sequence[Result],
-    requests: Sequence[ErasureRequest],
-    schedule: Schedule,
     progress: Progress,
-    *,
-    served: Sequence[ErasureRequest] = (),
     backdoor: Backdoor | None = None,
 ) -> list[Figures]:
     """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
-    case = Case(federation, tuple(requests), schedule, served=tuple(served))
     oracle = models.get("retrain:default")
     order = {"retrain": 0, LADDER: 1}
     ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
@@ -141,15 +132,12 @@ def audit_models(
         state = models.get(row.name)
         if state is None:
             continue
-        now, later = measure_now_and_later(
-            federation, state, requests, dataset.test, schedule,
-            served=served, backdoor=backdoor,
-        )  # fmt: skip
+        now, later = measure_now_and_later(case, state, dataset.test, backdoor)
         found: dict[str, Any] = {}
-        if about_features(requests):
+        if about_features(case.requests):
             found["sensitivity"] = measure_sensitivity(case, state).to_json()
         if oracle is not None:
-            far = distance_to(federation, state, oracle, dataset.test, schedule.threads)
+            far = distance_to(case.federation, state, oracle, dataset.test, case.schedule.threads)
             found["distance_to_retrain"] = asdict(far)
         rows[index] = replace(row, model=digest(state), now=now, later=later, **found)
     progress("measuring", len(rows), len(rows))
