@@ -21,7 +21,7 @@ def test_with_more_clients_than_rows_several_share_a_row():
     """Four clients, three rows: the last client's row is added to the first's."""
     world, before, _ = trained()
     settings = replace(OVERWRITE, sketch_rows=3, sketch_samples=None).opened().for_network(1)
-    merged = federation_sketch(Plan(Meter(world), (REQUEST,), (), settings, SCHEDULE, {}), before)
+    merged = federation_sketch(Plan(Meter(world), (REQUEST,), (), settings, SCHEDULE), before)
     own = [reply.tensors[SKETCH_KEY] for _, _, reply in world.log]
     assert [len(rows) for rows in own] == [1, 1, 1, 1]
     assert torch.equal(merged[SKETCH_KEY], torch.cat([own[0] + own[3], own[1], own[2]]))

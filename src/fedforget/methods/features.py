@@ -26,10 +26,10 @@ from torch.func import functional_call
 
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
-from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, participants, train_part
+from fedforget.federation.rounds import participants, train_part
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import finite
+from fedforget.methods.fedaf.extensions.planning import Plan
 from fedforget.methods.fisher import derivatives
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
@@ -43,35 +43,27 @@ NUMBERS_AT_ONCE = 2**24
 """Per-sample derivatives are made for so many samples at a time as fit into this."""
 
 
-def forget_features(
-    federation: Meter,
-    state: State,
-    features: Sequence[ErasureRequest],
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-    *,
-    samples: int | None,
-    min_samples: int,
-) -> State:
-    """The model without the `features`. `exclude` is all that is withdrawn by now, the features too. Each client reads
-    the features in `samples` of its samples at most, and trains on over `min_samples` of them at least."""
+def forget_features(plan: Plan, state: State) -> State:
+    """The model without the features that the plan's requests name. Each client reads them in `sketch_samples` of its
+    samples at most, and trains on over `recovery_min_samples` of them at least."""
+    federation, schedule, settings = plan.federation, plan.schedule, plan.settings
+    limit = None if settings.sketch_samples is None else int(settings.sketch_samples)
     with federation.stage("forgetting"):
-        task = schedule.about(
-            ReadFeatures, features, [request for request in exclude if request not in features], samples=samples
-        )
+        task = schedule.about(ReadFeatures, plan.requests, plan.served, samples=limit)
         sums: State = {}
-        for reply in federation.ask(task, state, participants(federation, exclude)):
+        for reply in federation.ask(task, state, participants(federation, plan.exclude)):
             for name, part in finite(reply, "FedAF").items():
                 sums[name] = sums[name] + part if name in sums else part
         r = share(sums["by_feature"], sums["read"])
-        columns = column_weights(federation.model, state, features, schedule.seed)
+        columns = column_weights(federation.model, state, plan.requests, schedule.seed)
         r = r if columns is None else r * columns.to(r.device)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
         current = redrawn(federation.model, state, r, fresh)
     with federation.stage("rebuilding"):
         return train_part(
-            federation, current, schedule, REBUILDING, exclude, "without the feature", min_samples=min_samples
-        )
+            federation, current, schedule, REBUILDING, plan.exclude, "without the feature",
+            min_samples=settings.recovery_min_samples,
+        )  # fmt: skip
 
 
 def share(by_feature: Tensor, read: Tensor) -> Tensor:

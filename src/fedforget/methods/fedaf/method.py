@@ -54,15 +54,9 @@ def forget_with_fedaf(
     chosen = planned(federation, settings.opened(), others)
     current, curves = dict(state), Curves()
     if others:
-        before = (*served, *features)
-        sizes = federation.check((*before, *others))
-        current, curves = forget_samples(Plan(federation, others, before, chosen, schedule, sizes), current)
+        current, curves = forget_samples(Plan(federation, others, (*served, *features), chosen, schedule), current)
     if features:
-        current = forget_features(
-            federation, current, features, schedule, (*served, *requests),
-            samples=None if chosen.sketch_samples is None else int(chosen.sketch_samples),
-            min_samples=chosen.recovery_min_samples,
-        )  # fmt: skip
+        current = forget_features(Plan(federation, features, (*served, *others), chosen, schedule), current)
     return current, curves
 
 

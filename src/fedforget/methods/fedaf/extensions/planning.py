@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -36,20 +37,23 @@ PLANNED = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be forgotten, where, and how: the same for every step on the way. What was `served` before stays away;
-    `sizes` are those of the clients that ask, or asked before."""
+    """What is to be forgotten, where, and how: the same for every step. What was `served` before stays away."""
 
     federation: Meter
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...]
     settings: PaperSettings
     schedule: Schedule
-    sizes: Mapping[int, TargetSize]
 
     @property
     def exclude(self) -> tuple[ErasureRequest, ...]:
         """What no round may be trained on."""
         return (*self.served, *self.requests)
+
+    @cached_property
+    def sizes(self) -> Mapping[int, TargetSize]:
+        """How much the clients that ask, or asked before, lose and keep."""
+        return self.federation.check(self.exclude)
 
 
 def planned(federation: Meter, asked: PaperSettings, requests: Sequence[ErasureRequest]) -> PaperSettings:
