@@ -31,7 +31,7 @@ from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import Climb, KeptRungs, Rung
 from fedforget.runs.ladder import climb, forget
-from fedforget.runs.store import FolderCheckpoints, FolderRungs
+from fedforget.runs.store import FolderRungs, NotedModel
 
 SCHEDULE = Schedule(rounds=20, lr=0.1, batch_size=16, threads=1)
 LEAVER = ErasureRequest.of_client(0)
@@ -336,7 +336,7 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         self.rungs: KeptRungs = FolderRungs(folder, "these")
-        self.checkpoints = FolderCheckpoints(folder, "these")
+        self.checkpoints = NotedModel(folder / "unfinished", settings="these")
 
 
 @pytest.fixture(scope="module")

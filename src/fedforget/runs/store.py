@@ -185,23 +185,6 @@ class NotedModel:
                 path.unlink(missing_ok=True)
 
 
-class FolderCheckpoints:
-    """Keeps an unfinished method's newest round in its folder; one made with other settings does not count."""
-
-    def __init__(self, folder: Path, settings: Any) -> None:
-        self._kept = NotedModel(folder / "unfinished", settings=repr(settings))
-
-    def load(self) -> tuple[int, State, dict[str, Any]] | None:
-        kept = self._kept.load()
-        return None if kept is None else (kept[0]["round"], kept[1], kept[0]["cost"])
-
-    def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
-        self._kept.save(state, round, cost=cost)
-
-    def clear(self) -> None:
-        self._kept.drop()
-
-
 class FolderRungs:
     """Keeps the models of an unfinished climb in its folder; those made with other settings do not count."""
 
