@@ -27,19 +27,23 @@ from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
 
+class KeptModel(Protocol):
+    """A place for a model with a note on it (`runs.store.NotedModel`). What is missing, damaged or not what belongs
+    there is None: it is made anew, never trusted."""
+
+    def load_whole(self) -> tuple[dict[str, Any], State] | None: ...
+
+    def save(self, state: Mapping[str, Tensor], round: int | None = None, **note: Any) -> None: ...
+
+    def drop(self) -> None: ...
+
+
 class OracleCache(Protocol):
-    """Keeps trained models by key, and the newest round of one that is not finished (in a folder: `runs.store`).
+    """Keeps trained models by key, and the newest round of one that is not finished."""
 
-    What is missing, damaged or not the one that was kept under this key is None: it is made anew, never trusted."""
+    def model(self, key: str) -> KeptModel: ...
 
-    def load(self, key: str) -> State | None: ...
-
-    def save(self, key: str, state: Mapping[str, Tensor], ingredients: Mapping[str, Any]) -> None:
-        """It is finished. `ingredients` is what the key was made of, for a person to read."""
-
-    def load_round(self, key: str) -> tuple[int, State] | None: ...
-
-    def save_round(self, key: str, round: int, state: Mapping[str, Tensor]) -> None: ...
+    def rounds(self, key: str) -> KeptModel: ...
 
 
 def oracle_schedule(schedule: Schedule, number: int) -> Schedule:
@@ -82,9 +86,9 @@ def oracle_models(
     made_of = [oracle_ingredients(shared, oracle_schedule(schedule, number)) for number in range(count)]
     models = {} if retrained is None else {0: _as_trained(federation, retrained)}
     for number, ingredients in enumerate(made_of):
-        kept = None if cache is None or number in models else cache.load(oracle_key(ingredients))
+        kept = None if cache is None or number in models else cache.model(oracle_key(ingredients)).load_whole()
         if kept is not None:
-            models[number] = _as_trained(federation, kept)
+            models[number] = _as_trained(federation, kept[1])
     lacking = [number for number in range(count) if number not in models]
     replies = len(drawn(federation.clients, schedule.train_task(0, exclude)))
     attended = _Attended(federation, replies, len(lacking) * schedule.rounds, progress)
@@ -148,20 +152,21 @@ def _trained(
 ) -> State:
     """Train one oracle, from where an interruption left it."""
     key = oracle_key(ingredients)
-    saved = None if cache is None else cache.load_round(key)
+    saved = None if cache is None else cache.rounds(key).load_whole()
     if saved is not None:
-        start, state = saved[0], _as_trained(federation, saved[1])
+        start, state = int(saved[0]["round"]), _as_trained(federation, saved[1])
     else:
         start, state = 0, fresh_start(federation.model, schedule, RetrainSettings())
     federation.begin(start)
 
     def keep(done: int, current: State) -> None:
         if cache is not None and federation.complete:
-            cache.save_round(key, done, current)
+            cache.rounds(key).save(current, done)
 
     state = train(federation, state, schedule, start=start, exclude=exclude, on_round=keep)
     if cache is not None and federation.complete:
-        cache.save(key, state, ingredients)
+        cache.model(key).save(state, ingredients=dict(ingredients))  # for a person to read
+        cache.rounds(key).drop()
     return state
 
 

@@ -208,20 +208,8 @@ class FolderOracleCache:
     def __init__(self, folder: Path) -> None:
         self._folder = Path(folder)
 
-    def _at(self, key: str, ending: str = "") -> NotedModel:
-        return NotedModel(self._folder / f"{key}{ending}", key=key)
+    def model(self, key: str) -> NotedModel:
+        return NotedModel(self._folder / key, key=key)
 
-    def load(self, key: str) -> State | None:
-        kept = self._at(key).load_whole()
-        return None if kept is None else kept[1]
-
-    def save(self, key: str, state: Mapping[str, Tensor], ingredients: Mapping[str, Any]) -> None:
-        self._at(key).save(state, ingredients=dict(ingredients))
-        self._at(key, ".unfinished").drop()
-
-    def load_round(self, key: str) -> tuple[int, State] | None:
-        kept = self._at(key, ".unfinished").load_whole()
-        return None if kept is None else (int(kept[0]["round"]), kept[1])
-
-    def save_round(self, key: str, round: int, state: Mapping[str, Tensor]) -> None:
-        self._at(key, ".unfinished").save(state, round)
+    def rounds(self, key: str) -> NotedModel:
+        return NotedModel(self._folder / f"{key}.unfinished", key=key)
