@@ -40,14 +40,8 @@ class Cost:
         return sum(self.seconds.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "seconds": self.total_seconds,
-            "seconds_by_stage": dict(self.seconds),
-            "gradient_evaluations": self.gradient_evaluations,
-            "bytes": self.bytes,
-            "stored_bytes": self.stored_bytes,
-            "peak_bytes": self.peak_bytes,
-        }
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {"seconds": self.total_seconds, "seconds_by_stage": dict(self.seconds), **figures}
 
     @classmethod
     def total(cls, costs: Iterable[Cost]) -> Cost:
@@ -64,8 +58,10 @@ class Cost:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cost:
-        names = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
-        return cls(dict(values["seconds_by_stage"]), *(values[name] for name in names))
+        return cls(dict(values["seconds_by_stage"]), *(values[name] for name in _FIGURES))
+
+
+_FIGURES = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
 
 
 class Meter(Observed):
