@@ -224,7 +224,7 @@ class Forget(SketchTask):
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        gradient = self._gradient(client, parameters)
+        gradient = self._gradient(client)
         before: State = {}
         for batch in batches:
             if self._stops(learnt):
@@ -272,7 +272,7 @@ class Forget(SketchTask):
         go_to(low)
         return FORWARD_COST * len(target) * HALVINGS
 
-    def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
+    def _gradient(self, client: Client) -> Gradient:
         """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
         ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
 
@@ -283,7 +283,7 @@ class Forget(SketchTask):
             entropy = torch.special.entr(memory).sum(dim=1).mean()
             return total, torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy])
 
-        return gradient_of(loss, model, parameters, ("forget", ascent, cap), half=True, record=not model.training)
+        return gradient_of(loss, model, ("forget", ascent, cap), half=True, record=not model.training)
 
     def _stops(self, learnt: list[float], window: int = 4) -> bool:
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""

@@ -173,7 +173,7 @@ def build_sketch(j: Jacobian, rows: int, batch_size: int = 64, dtype: torch.dtyp
         total = (weights * row_losses(model(for_convolutions(model, j.inputs(x))).float(), y, draws, j.labels)).sum()
         return total, total
 
-    gradient = gradient_of(signed_loss, model, parameters, ("sketch", j.labels), half=True)
+    gradient = gradient_of(signed_loss, model, ("sketch", j.labels), half=True)
     for number, parts in groupby(batches, key=itemgetter(0)):
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
         places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]
