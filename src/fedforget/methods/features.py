@@ -33,7 +33,7 @@ from fedforget.methods.fedaf.extensions.planning import Plan
 from fedforget.methods.fisher import derivatives
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
-from fedforget.params import State, copy_state, slices, state_of, trainable, weight_count
+from fedforget.params import State, copy_state, state_of, trainable, unflatten, weight_count
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -100,8 +100,8 @@ def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
     """(1 - r_j) theta_j + r_j theta0_j on the trainable weights."""
     fresh = state_of(fresh_copy(model, seed))
     current = dict(state)
-    for name, place in slices(trainable(model)):
-        part = r[place].view_as(state[name]).to(state[name])
+    for name, part in unflatten(r, trainable(model)).items():
+        part = part.to(state[name])
         current[name] = (1.0 - part) * state[name] + part * fresh[name].to(state[name])
     return current
 

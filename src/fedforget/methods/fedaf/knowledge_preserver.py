@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, Sketch
-from fedforget.params import flatten, move, slices
+from fedforget.params import flatten, move, unflatten
 
 
 class Preserver(Protocol):
@@ -46,7 +46,7 @@ class SketchPreserver:
         self.rows = sketch.rows
         self.anchor = flatten(anchor)
         self._step = torch.empty_like(self.anchor)
-        self._places = [self._step[where].view_as(anchor[name]) for name, where in slices(anchor)]
+        self._places = list(unflatten(self._step, anchor).values())
         self.strength = strength / sketch.count if normalise else strength
         gram, self._largest = sketch.gram, sketch.largest
         if strength > 0 and lr > 0:

@@ -26,7 +26,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.captured import gradient_of
 from fedforget.federation.layout import for_convolutions
-from fedforget.params import slices, trainable, weight_count
+from fedforget.params import trainable, unflatten, weight_count
 from fedforget.seeds import derive_generator
 
 RowLabels = Literal["data", "sampled", "mas"]
@@ -176,7 +176,7 @@ def build_sketch(j: Jacobian, rows: int, batch_size: int = 64, dtype: torch.dtyp
     gradient = gradient_of(signed_loss, model, ("sketch", j.labels), half=True)
     for number, parts in groupby(batches, key=itemgetter(0)):
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
-        places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]
+        places = list(unflatten(row, parameters).values())
         for _, where, *rest in parts:
             gradients, _ = gradient(samples.features[where], *rest)
             torch._foreach_add_(places, list(gradients))
