@@ -85,7 +85,7 @@ def test_the_numerics_import_on_a_bare_machine(hook: str):
     code = """
 import fedforget
 import fedforget.methods, fedforget.data, fedforget.federation, fedforget.audit, fedforget.experiments
-import fedforget.audit.measures, fedforget.runs.compare, fedforget.federation.local
+import fedforget.audit.measures, fedforget.runs.audit, fedforget.federation.local
 bad = sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1:]))
 assert not bad, bad
 print("imported")

@@ -16,10 +16,10 @@ from fedforget.params import (
     flatten,
     is_finite,
     move,
-    slices,
     state_bytes,
     state_of,
     trainable,
+    unflatten,
     weight_count,
 )
 
@@ -114,17 +114,18 @@ def test_only_what_training_moves_is_trainable():
     assert weight_count(model()) == 2 * 9 + 2 + 2 + 2 + 3 * 8
 
 
-def test_slices_say_where_flatten_puts_each_parameter():
+def test_unflatten_finds_each_parameter_where_flatten_puts_it():
     parameters = trainable(model())
     flat = flatten(parameters)
     assert flat.dtype == torch.float32
     assert not flat.requires_grad
+    views = unflatten(flat, parameters)
+    assert list(views) == list(parameters)
     end = 0
-    for (name, place), expected in zip(slices(parameters), parameters, strict=True):
-        assert name == expected
-        assert place.start == end
-        end = place.stop
-        assert torch.equal(flat[place].view_as(parameters[name]), parameters[name].detach())
+    for name, view in views.items():
+        assert view.data_ptr() == flat[end:].data_ptr(), "it is no copy"
+        end += view.numel()
+        assert torch.equal(view, parameters[name].detach())
     assert end == len(flat) == sum(p.numel() for p in parameters.values())
 
 

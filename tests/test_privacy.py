@@ -32,7 +32,7 @@ from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.models import build_model
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
-from fedforget.runs.compare import audit_models
+from fedforget.runs.audit import audit_models
 from fedforget.runs.folder import Trunk
 from fedforget.runs.ladder import climb
 from fedforget.runs.record import Result
@@ -193,14 +193,14 @@ def tell_the_whole_story(federation: Tapped, dataset: Dataset, schedule: Schedul
         forget(federation, before, request, schedule, "overwrite", sketch_scope="federation", sketch_masked=True)
         climb(federation, before, request, schedule)
         measure(federation, before, [request], dataset.test, threads=1)
-        audit_models(federation, dataset, models, results, [request], schedule, lambda *_: None)
+        audit_models(Case(federation, (request,), schedule), dataset, models, results, lambda *_: None)
         references = [models["retrain:default"], models["fedaf-c:default"]]  # not oracles, but of their shape
         case = Case(federation, (request,), schedule, "quick")
         examine_oracles(case, references, lambda *_: None)
         examine(case, before, references)
     feature = ErasureRequest.of_feature(3, (2, 2, 4, 4))
     deaf = forget(federation, before, feature, schedule, "overwrite").state
-    audit_models(federation, dataset, {"before": before}, [], [feature], schedule, lambda *_: None)
+    audit_models(Case(federation, (feature,), schedule), dataset, {"before": before}, [], lambda *_: None)
     examine(Case(federation, (feature,), schedule, "quick"), deaf)
 
 

@@ -1,7 +1,7 @@
 """Arithmetic on named parameters: a model's state is a plain `dict[str, Tensor]`, as `state_dict` gives it."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -61,12 +61,13 @@ def weight_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in trainable(model).values())
 
 
-def slices(parameters: Mapping[str, Tensor]) -> Iterator[tuple[str, slice]]:
-    """Where each parameter lies in the flat vector theta of length m."""
-    start = 0
+def unflatten(theta: Tensor, parameters: Mapping[str, Tensor]) -> State:
+    """Where each parameter lies in the flat vector theta of length m: views of it, in the parameters' shapes."""
+    views, start = {}, 0
     for name, parameter in parameters.items():
-        yield name, slice(start, start + parameter.numel())
+        views[name] = theta[start : start + parameter.numel()].view_as(parameter)
         start += parameter.numel()
+    return views
 
 
 def flatten(parameters: Mapping[str, Tensor]) -> Tensor:
@@ -77,6 +78,4 @@ def flatten(parameters: Mapping[str, Tensor]) -> Tensor:
 @torch.no_grad()
 def move(parameters: Mapping[str, Tensor], step: Tensor, scale: float = 1.0) -> None:
     """theta <- theta + scale * step, in place."""
-    places = dict(slices(parameters))
-    steps = [step[place].view_as(parameters[name]) for name, place in places.items()]
-    torch._foreach_add_([parameters[name] for name in places], steps, alpha=scale)
+    torch._foreach_add_(list(parameters.values()), list(unflatten(step, parameters).values()), alpha=scale)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from fedforget.audit import attacks
 from fedforget.audit.attacks import auc, rmia, roc, u_lira
-from fedforget.audit.distributions import Estimate, proportion_error
+from fedforget.audit.distributions import proportion_error
 from fedforget.audit.student import student_quantile
+from fedforget.audit.verdict import Reading
 from fedforget.errors import InputError
 
 NOBODY = torch.zeros(0)
@@ -30,7 +31,7 @@ def sides(m: int, n: int, shift: float, seed: int = 0, grid: float | None = None
     return both if grid is None else ((both[0] / grid).round() * grid, (both[1] / grid).round() * grid)
 
 
-def known_auc(members: Tensor, non_members: Tensor) -> Estimate:
+def known_auc(members: Tensor, non_members: Tensor) -> Reading:
     result = auc(members, non_members)
     assert result is not None
     return result
@@ -47,9 +48,8 @@ def ordered(x: float, y: float) -> float:
 def test_roc_is_counted_at_every_threshold(grid: float | None):
     members, others = sides(25, 40, 0.7, grid=grid)
     curve = roc(members, others)
-    assert curve.thresholds[0] == math.inf
-    assert curve.thresholds[1:].tolist() == sorted({*members.tolist(), *others.tolist()}, reverse=True)
-    for fpr, tpr, threshold in zip(*(side.tolist() for side in curve), strict=True):
+    thresholds = [math.inf, *sorted({*members.tolist(), *others.tolist()}, reverse=True)]
+    for fpr, tpr, threshold in zip(*(side.tolist() for side in curve), thresholds, strict=True):
         assert tpr == sum(x >= threshold for x in members.tolist()) / 25
         assert fpr == sum(x >= threshold for x in others.tolist()) / 40
     assert float(torch.trapezoid(curve.tpr, curve.fpr)) == pytest.approx(known_auc(members, others).value)
@@ -91,23 +91,6 @@ def test_the_error_is_that_of_resampling():
     assert known_auc(members, others).error == pytest.approx(float(torch.tensor(areas).std()), rel=0.1)
 
 
-def test_the_interval_covers_the_known_area():
-    """Normal scores a shift d apart: A = Phi(d / sqrt 2). Also near 1, where A +- 1.96 error leaves [0, 1]."""
-    for shift, m, n in ((0.0, 30, 60), (2.0, 25, 40)):
-        true = PHI(shift / math.sqrt(2))
-        results = [known_auc(*sides(m, n, shift, seed=seed)) for seed in range(400)]
-        covered = sum(result.low <= true <= result.high for result in results) / 400
-        assert 0.925 <= covered <= 0.98
-        assert all(0 <= result.low <= result.value <= result.high <= 1 for result in results)
-
-
-def test_the_interval_is_on_the_logit():
-    result = known_auc(*sides(40, 50, 0.8))
-    bounds = [math.log(x / (1 - x)) for x in (result.low, result.value, result.high)]
-    half = 1.959964 * result.error / (result.value * (1 - result.value))
-    assert bounds == pytest.approx([bounds[1] - half, bounds[1], bounds[1] + half], rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("members", "others", "area"),
     [([2.0] * 5, [1.0] * 9, 1.0), ([1.0, 1.5], [2.0] * 30, 0.0), ([1.0] * 6, [1.0] * 8, 0.5), ([3.0], [1.0, 4.0], 0.5)],
@@ -117,8 +100,6 @@ def test_no_certainty_from_separated_tied_or_single_scores(members: list[float],
     fewest = min(len(members), len(others))
     assert result.value == area
     assert result.error == proportion_error(area * fewest, fewest) > 0
-    assert result.low == pytest.approx(max(0, area - 1.959964 * result.error), abs=1e-6)
-    assert result.high == pytest.approx(min(1, area + 1.959964 * result.error), abs=1e-6)
 
 
 def test_wrong_scores_are_refused():
@@ -284,10 +265,6 @@ def test_u_lira_in_closed_form():
     assert result is not None
     assert result.accuracy.value == pytest.approx(PHI(0.75), abs=0.02)
     assert result.auc.value == pytest.approx(PHI(1.5 / math.sqrt(2)), abs=0.02)
-    assert result.unlearned_scores.shape == (24, 120)
-    assert result.retrained_scores.shape == (20, 120)
-    pooled = known_auc(result.unlearned_scores.flatten(), result.retrained_scores.flatten())
-    assert pooled.value == pytest.approx(result.auc.value, abs=0.02)
 
 
 def test_u_lira_tells_spreads_apart():
@@ -314,8 +291,6 @@ def test_u_lira_intervals_are_over_models():
     assert few is not None
     assert many is not None
     assert many.auc.error > few.auc.error / 3
-    naive = known_auc(many.unlearned_scores.flatten(), many.retrained_scores.flatten())
-    assert many.auc.error > 5 * naive.error
 
 
 def test_u_lira_leaves_out_groups_of_many_models():
@@ -350,4 +325,3 @@ def test_u_lira_edges():
     assert apart is not None
     assert (apart.accuracy.value, apart.auc.value) == (1.0, 1.0)
     assert apart.auc.error == proportion_error(5, 5)
-    assert bool(torch.isfinite(apart.unlearned_scores).all())

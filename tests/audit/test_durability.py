@@ -9,6 +9,7 @@ import small_worlds
 import torch
 
 from fedforget import Backdoor, LocalFederation, Schedule, Trigger, build_model, load_dataset, train
+from fedforget.audit.case import Case
 from fedforget.audit.durability import durability, knowledge_of
 from fedforget.audit.measures import measure, measure_now_and_later
 from fedforget.audit.membership import KEPT_BY_AUDIT, attack_membership
@@ -31,8 +32,8 @@ CLIENT = ErasureRequest.of_client(1)
 def test_it_lasts_as_in_ordinary_rounds_without_the_target(normalised: bool, request_: ErasureRequest):
     world, before, _ = small_worlds.trained(normalised)
     untouched, test = digest(before), world.client(2).samples
-    curve = durability(world, before, [request_], SCHEDULE, (3, 1))
-    _, later = measure_now_and_later(world, before, [request_], test, SCHEDULE)
+    curve = durability(Case(world, (request_,), SCHEDULE), before, (3, 1))
+    _, later = measure_now_and_later(Case(world, (request_,), SCHEDULE), before, test)
     assert curve.known[1].target_loss == later.target_loss, "the first further round is the audit's own"
     state, rows = before, []
     for done in range(4):
@@ -43,8 +44,8 @@ def test_it_lasts_as_in_ordinary_rounds_without_the_target(normalised: bool, req
     told = [(at.bd_acc, at.true_acc, at.target_loss) for at in curve.known]
     assert told == [rows[0], rows[1], rows[3]]
     assert digest(before) == untouched
-    assert durability(world, before, [request_], SCHEDULE, (1, 3)) == curve
-    assert durability(world, before, [request_], SCHEDULE, ()).rounds == (0,)
+    assert durability(Case(world, (request_,), SCHEDULE), before, (1, 3)) == curve
+    assert durability(Case(world, (request_,), SCHEDULE), before, ()).rounds == (0,)
     assert json.loads(json.dumps(curve.to_json())) == curve.to_json()
     assert curve.to_json()["target_loss"] == [rows[0][2], rows[1][2], rows[3][2]]
 
@@ -62,13 +63,13 @@ def test_without_any_retained_data_there_are_no_further_rounds():
     world, before, _ = small_worlds.trained()
     last, *served = (ErasureRequest.of_client(k) for k in world.clients)
     with pytest.raises(FedForgetError, match="nothing to average"):
-        durability(world, before, [last], SCHEDULE, served=served)
+        durability(Case(world, (last,), SCHEDULE, served=tuple(served)), before)
 
 
 def test_rounds_are_counted_from_one():
     world, before, _ = small_worlds.trained()
     with pytest.raises(InputError, match="counted from 1, but 0"):
-        durability(world, before, [CLASS], SCHEDULE, (0, 1))
+        durability(Case(world, (CLASS,), SCHEDULE), before, (0, 1))
 
 
 @pytest.mark.real
@@ -83,7 +84,7 @@ def test_a_backdoor_comes_back_without_the_target_if_only_the_last_layer_was_cle
     retrain = train(world, state_of(fresh_copy(model, 77)), schedule, exclude=[request])
     cleared = {**before, **{name: torch.zeros_like(before[name]) for name in list(before)[-2:]}}
     suppressed, gone = (
-        [at.bd_acc for at in durability(world, state, [request], schedule).known] for state in (cleared, retrain)
+        [at.bd_acc for at in durability(Case(world, (request,), schedule), state).known] for state in (cleared, retrain)
     )
     assert suppressed[0] == 0.0
     assert suppressed[1] > 60
@@ -97,10 +98,10 @@ def test_the_gap_and_the_area_are_those_of_the_attack_and_clients_keep_nothing_f
     world = LocalFederation(digits, parts, model)
     schedule = Schedule(rounds=3, epochs=15, lr=0.05, batch_size=16, threads=1)
     state, request = train(world, state_of(model), schedule), ErasureRequest.of_samples(0, list(range(40)))
-    known = knowledge_of(world, state, [request])
+    known = knowledge_of(Case(world, (request,), schedule), state)
     kept = world.client(0).kept
     assert not any(name.startswith(KEPT_BY_AUDIT) for name in kept)
-    attacked = attack_membership(world, state, [request])
+    attacked = attack_membership(Case(world, (request,), schedule), state)
     assert attacked.gap is not None
     assert attacked.loss_gap is not None
     assert any(name.startswith(KEPT_BY_AUDIT) for name in kept)

@@ -183,10 +183,10 @@ def test_the_readings_are_those_of_the_measures(poisoned: Known):
     world, state, case = poisoned.world, poisoned.before, poisoned.case("full")
     examine_oracles(case, poisoned.oracles, quiet)
     found = examine(case, state, poisoned.oracles)
-    attacked = attack_membership(world, state, [CLASS], references=poisoned.oracles)
+    attacked = attack_membership(Case(world, (CLASS,), SCHEDULE), state, references=poisoned.oracles)
     figures = measure(world, state, [CLASS], world.client(1).samples)
-    later = durability(world, state, [CLASS], SCHEDULE, (1, 3, 5))
-    gap = label_loss_gap(world, state, [CLASS])
+    later = durability(Case(world, (CLASS,), SCHEDULE), state, (1, 3, 5))
+    gap = label_loss_gap(Case(world, (CLASS,), SCHEDULE), state)
     values = {name: reading.value for name, reading in found.readings.items()}
     assert values == {
         "accuracy on the target": figures.bd_acc,
@@ -474,7 +474,7 @@ def test_a_model_that_never_saw_honest_data_is_not_accused_for_being_trained_les
     case, models, state, shorter = memorised
     oracles = examine_oracles(case, models, quiet)
     before, short = (examine(case, weights, models) for weights in (state, shorter))
-    losses = [measure_clients(case.federation, weights, case.requests, seed=0, threads=1)[0].mean_loss
+    losses = [measure_clients(case.federation, weights, case.schedule.about(Measure, case.requests))[0].mean_loss
               for weights in (*models, shorter)]  # fmt: skip
     assert losses[-1] < 0.8 * min(losses[:-1]), "or the loss alone would not have accused it"
     assert judge(short, before, oracles)[1].word == "forgotten"

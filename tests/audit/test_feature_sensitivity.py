@@ -92,9 +92,9 @@ def test_in_closed_form_a_small_change_of_a_logistic_model():
 
 def test_the_asking_clients_are_asked_each_for_its_own():
     world, before, _ = trained()
-    one = measure_sensitivity(world, before, COLUMNS[:1], seed=0, threads=1)
+    one = measure_sensitivity(Case(world, COLUMNS[:1], SCHEDULE), before)
     assert [reply.client for task, _, reply in world.log if isinstance(task, MeasureSensitivity)] == [0]
-    everybody = measure_sensitivity(world, before, COLUMNS, seed=0, threads=1)
+    everybody = measure_sensitivity(Case(world, COLUMNS, SCHEDULE), before)
     replies = [reply for task, _, reply in world.log if isinstance(task, MeasureSensitivity)][1:]
     assert everybody.target is not None
     expected = sum(r.numbers["target/a"] for r in replies) / sum(r.numbers["target/b"] for r in replies)

@@ -11,6 +11,7 @@ from tests.reference import small_worlds
 from tests.reference.small_worlds import Tapped
 from torch.nn import functional as F
 
+from fedforget.audit.case import Case
 from fedforget.audit.label_loss import LabelLoss, TargetPairs, label_loss_gap
 from fedforget.audit.verdict import Reading
 from fedforget.data.own import from_arrays
@@ -79,7 +80,7 @@ def slow_gap(world: Tapped, state: State) -> Reading:
 
 
 def test_it_is_the_difference_of_the_two_means(world: Tapped, before: State):
-    found, slow = label_loss_gap(world, before, [CLASS]), slow_gap(world, before)
+    found, slow = label_loss_gap(Case(world, (CLASS,), SCHEDULE), before), slow_gap(world, before)
     assert found is not None
     assert (found.value, found.error) == (pytest.approx(slow.value, rel=1e-5), pytest.approx(slow.error, rel=1e-4))
 
@@ -96,7 +97,7 @@ def test_what_is_less_sure_of_everything_is_not_taken_for_memory(world: Tapped, 
         return float(F.cross_entropy(logits, own.labels).detach())
 
     assert mean_loss(mild) < mean_loss(retrained) - 1, "the loss alone would call it memory"
-    gaps = {name: label_loss_gap(world, state, [CLASS]) for name, state in
+    gaps = {name: label_loss_gap(Case(world, (CLASS,), SCHEDULE), state) for name, state in
             {"before": before, "retrained": retrained, "mild": mild}.items()}  # fmt: skip
     assert gaps["before"] is not None
     assert gaps["retrained"] is not None
@@ -107,9 +108,9 @@ def test_what_is_less_sure_of_everything_is_not_taken_for_memory(world: Tapped, 
 
 def test_no_other_client_no_figure(world: Tapped, before: State):
     everybody = [CLASS, ErasureRequest.of_class(1, 1), ErasureRequest.of_class(2, 1)]
-    assert label_loss_gap(world, before, everybody) is None
+    assert label_loss_gap(Case(world, tuple(everybody), SCHEDULE), before) is None
     away = [ErasureRequest.of_client(client) for client in (1, 2)]
-    assert label_loss_gap(world, before, [CLASS], away) is None
+    assert label_loss_gap(Case(world, (CLASS,), SCHEDULE, served=tuple(away)), before) is None
 
 
 def test_a_client_that_holds_nothing_of_the_class_says_nothing(world: Tapped, before: State):

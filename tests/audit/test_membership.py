@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedforget.audit.attacks import auc
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import proportion_error
 from fedforget.audit.membership import BINS, FEWEST, GRID, AttackMembership, attack_membership, same_kind
 from fedforget.audit.verdict import Reading
@@ -31,6 +32,7 @@ from fedforget.federation.tasks import Reply
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
 
+SCHEDULE = small_worlds.SCHEDULE
 CLASS = ErasureRequest.of_class(0, 1)
 SAMPLES = ErasureRequest.of_samples(0, [k for k in range(101) if k % 4 != 2])
 CLIENT = ErasureRequest.of_client(1)
@@ -64,7 +66,7 @@ def make_world(sizes: Sequence[int] = (101, 67, 40), outside: int = 331, flipped
 def models(world: small_worlds.Tapped, count: int) -> list[State]:
     """`count` models that differ: after no round, one round, two rounds and so on."""
     start = state_of(world.model)
-    found = [train(world, start, replace(small_worlds.SCHEDULE, rounds=rounds)) for rounds in range(count)]
+    found = [train(world, start, replace(SCHEDULE, rounds=rounds)) for rounds in range(count)]
     world.log.clear()
     return found
 
@@ -252,13 +254,7 @@ def by_hand(twin: Twin, state: State, references: Sequence[State]) -> tuple[dict
     any_flipped = any(twin.flipped(*place) for place in twin.inside)
     for side, places, rows in (("target", twin.inside, inside), ("outside", twin.outside, outside)):
         judged = [row for place, row in zip(places, rows, strict=True) if not any_flipped or twin.flipped(*place)]
-        losses = [-row["loss"] for row in rows]
-        mean = sum(losses) / len(losses)
-        deviation = math.sqrt(sum((loss - mean) ** 2 for loss in losses) / (len(losses) - 1))
-        numbers |= {
-            f"{side}/hits": sum(row["hit"] for row in judged), f"{side}/judged": len(judged), f"{side}/loss": mean,
-            f"{side}/loss_error": deviation / math.sqrt(len(losses)),
-        }  # fmt: skip
+        numbers |= {f"{side}/hits": sum(row["hit"] for row in judged), f"{side}/judged": len(judged)}
         bins = [0.0] * BINS
         for row in rows:
             bins[min(max(math.floor(row["margin"] + 20), 0), BINS - 1)] += 1
@@ -344,7 +340,7 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
     own.held_out = Samples.of(points(torch.ones(outside, dtype=torch.int64), 6), torch.ones(outside), first_id=900)
     (state,) = models(world, 1)
     reply = ask(world, state, task(CLASS), 0)
-    found = attack_membership(world, state, [CLASS])
+    found = attack_membership(Case(world, (CLASS,), SCHEDULE), state)
     assert FEWEST == 20
     assert (found.target, found.outside) == (target, outside), "how many there are is known all the same"
     if enough:
@@ -359,7 +355,7 @@ def test_too_few_samples_are_told_and_give_no_figure(target: int, outside: int, 
         "of each.",
     )  # fmt: skip
     assert (found.areas, found.curves) == ({}, {})
-    assert [found.loss, found.gap, found.loss_gap, found.same_classes] == [None] * 4
+    assert [found.gap, found.loss_gap, found.same_classes] == [None] * 3
     hits = int(reply.numbers["all/hits"])
     assert pair(found.all_classes) == pytest.approx((100 * hits / outside, 100 * proportion_error(hits, outside)))
 
@@ -371,7 +367,7 @@ def test_without_held_out_samples_of_its_kind_there_is_nothing_to_tell_r_from(he
     assert own.held_out is not None
     other = own.held_out.select(own.held_out.labels != 1)
     own.held_out = {"none": None, "empty": other.select(torch.zeros(0, dtype=torch.int64))}.get(held_out, other)
-    found = attack_membership(world, models(world, 1)[0], [CLASS])
+    found = attack_membership(Case(world, (CLASS,), SCHEDULE), models(world, 1)[0])
     assert (found.target, found.outside, found.areas) == (34, 0, {})
     assert found.notes[0].startswith("Client 0 has 34 target samples and 0 held-out ones of the same kind;")
 
@@ -396,8 +392,8 @@ def test_several_clients_are_weighted_by_their_targets():
     world = make_world()
     one, state = models(world, 2)
     requests = [CLIENT, CLASS]
-    attack_membership(world, one, requests)
-    found = attack_membership(world, state, requests, references=[one])
+    attack_membership(Case(world, tuple(requests), SCHEDULE), one)
+    found = attack_membership(Case(world, tuple(requests), SCHEDULE), state, references=[one])
     told = [reply for *_, reply in world.log][-2:]
     assert [reply.client for reply in told] == [0, 1], "nobody else is asked"
     zero, two = (reply.numbers for reply in told)
@@ -412,8 +408,6 @@ def test_several_clients_are_weighted_by_their_targets():
         assert found.curves[f"{name}/roc"] == pytest.approx([
             (w * a + v * b) / (w + v) for a, b in zip(*(r.curves[f"{name}/roc"] for r in told), strict=True)
         ])  # fmt: skip
-    assert found.loss is not None
-    assert found.loss.value == pytest.approx((w * zero["target/loss"] + v * two["target/loss"]) / (w + v))
     for gap, name in ((found.loss_gap, "loss"), (found.calibrated_gap, "calibrated")):
         assert gap is not None
         assert gap.value == pytest.approx((w * zero[f"{name}/gap"] + v * two[f"{name}/gap"]) / (w + v))
@@ -423,13 +417,13 @@ def test_several_clients_are_weighted_by_their_targets():
     for side in ("target", "outside"):
         counts = zip(*(reply.curves[f"margin/{side}"] for reply in told), strict=True)
         assert found.curves[f"margin/{side}"] == [a + b for a, b in counts]
-    assert attack_membership(world, state, requests[::-1], references=[one]) == found
+    assert attack_membership(Case(world, tuple(requests[::-1]), SCHEDULE), state, references=[one]) == found
 
 
 def test_one_client_gives_its_own_figures():
     world = make_world()
     (state,) = models(world, 1)
-    found = attack_membership(world, state, [CLIENT])
+    found = attack_membership(Case(world, (CLIENT,), SCHEDULE), state)
     n = world.log[-1][2].numbers
 
     def share(side: str) -> tuple[float, float]:
@@ -443,7 +437,7 @@ def test_one_client_gives_its_own_figures():
     assert pair(found.gap) == pytest.approx((share("target")[0] - share("outside")[0], error)), (
         "the error is that of data never seen: the held-out samples' own spread on both sides"
     )
-    assert pair(found.loss_gap) == pytest.approx((n["outside/loss"] - n["target/loss"], n["loss/gap_error"]))
+    assert pair(found.loss_gap) == pytest.approx((n["loss/gap"], n["loss/gap_error"]))
     assert found.calibrated_gap is None, "there are no references"
 
 
@@ -467,9 +461,8 @@ def test_a_model_that_saw_nothing_shows_no_gap_however_the_clients_differ():
         label_of = torch.full((125,), label)
         own.samples = Samples.of(points(label_of, 1), label_of).select(torch.arange(size))
         own.held_out = Samples.of(points(label_of, 2), label_of, first_id=500).select(torch.arange(outside))
-    found = attack_membership(
-        world, constant_model(world, 0), [ErasureRequest.of_client(0), ErasureRequest.of_client(1)]
-    )
+    both = (ErasureRequest.of_client(0), ErasureRequest.of_client(1))
+    found = attack_membership(Case(world, both, SCHEDULE), constant_model(world, 0))
     assert found.gap is not None
     assert found.gap.value == pytest.approx(0.0)
     assert found.loss_gap is not None
@@ -480,7 +473,7 @@ def test_a_model_that_saw_nothing_shows_no_gap_where_a_part_is_mislabelled():
     """Accuracy is over the mislabelled samples, on both sides."""
     world = make_world()
     (reply,) = world.ask(task(CLIENT), constant_model(world, 1), [1])
-    found = attack_membership(world, constant_model(world, 1), [CLIENT])
+    found = attack_membership(Case(world, (CLIENT,), SCHEDULE), constant_model(world, 1))
     held_out = world.client(1).held_out
     assert held_out is not None
     assert found.gap is not None
@@ -491,10 +484,10 @@ def test_a_model_that_saw_nothing_shows_no_gap_where_a_part_is_mislabelled():
 def test_one_client_with_too_few_samples_leaves_no_figure_for_all():
     world = make_world((101, 15, 40))
     one, state = models(world, 2)
-    attack_membership(world, one, [CLASS])
-    found = attack_membership(world, state, [CLASS, CLIENT], references=[one])
+    attack_membership(Case(world, (CLASS,), SCHEDULE), one)
+    found = attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), state, references=[one])
     assert found.target == 34 + 15
-    assert (found.areas, found.loss) == ({}, None)
+    assert found.areas == {}
     assert [note for note in found.notes if "attacks need at least 20" in note]
 
 
@@ -504,17 +497,19 @@ def test_one_client_with_too_few_samples_leaves_no_figure_for_all():
 def test_the_fingerprint_is_of_the_ids_alone():
     world = make_world()
     one, state = models(world, 2)
-    first = attack_membership(world, state, [CLASS]).fingerprint
+    first = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
     assert 0 < first < 2**48
-    assert attack_membership(world, one, [CLASS]).fingerprint == first, "whatever the model"
+    assert attack_membership(Case(world, (CLASS,), SCHEDULE), one).fingerprint == first, "whatever the model"
     own = world.client(0)
     order = torch.randperm(len(own.samples), generator=torch.Generator().manual_seed(4))
     own.samples = own.samples.select(order)
-    assert attack_membership(world, state, [CLASS]).fingerprint == first, "whatever the order"
+    assert attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint == first, "whatever the order"
     own.samples = replace(own.samples, features=own.samples.features + 1, labels=own.samples.labels * 0 + 2)
-    assert attack_membership(world, state, [CLASS]).fingerprint == first, "whatever the pictures and labels"
+    other = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
+    assert other == first, "whatever the pictures and labels"
     own.samples = replace(own.samples, ids=own.samples.ids + (own.samples.ids == 1))
-    assert attack_membership(world, state, [CLASS]).fingerprint != first, "one other id is another fingerprint"
+    other = attack_membership(Case(world, (CLASS,), SCHEDULE), state).fingerprint
+    assert other != first, "one other id is another fingerprint"
 
 
 @settings(max_examples=50, deadline=None)
@@ -539,12 +534,12 @@ def test_same_seed_same_bits_whatever_the_workspace_holds_and_the_input_stays():
         world = make_world()
         one, state = models(world, 2)
         before = digest(state)
-        attack_membership(world, one, [CLASS, CLIENT])
+        attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), one)
         if fill is not None:
             with torch.no_grad():
                 for tensor in world.model.state_dict().values():
                     tensor.fill_(fill)
-        found.append(attack_membership(world, state, [CLASS, CLIENT], references=[one]))
+        found.append(attack_membership(Case(world, (CLASS, CLIENT), SCHEDULE), state, references=[one]))
         assert digest(state) == before
     assert found[0] == found[1]
 

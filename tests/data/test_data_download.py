@@ -7,6 +7,7 @@ import io
 import socket
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,9 @@ BODY = np.random.default_rng(0).bytes(700_000)
 MD5 = hashlib.md5(BODY).hexdigest()
 
 
-def quiet(done: int, total: int | None) -> None:
-    pass
+def watched(monkeypatch: pytest.MonkeyPatch, report: download.Progress) -> None:
+    """From now on downloads report to this, not to a bar."""
+    monkeypatch.setattr(download, "_bar", lambda name: nullcontext(report))
 
 
 @pytest.fixture
@@ -41,10 +43,11 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{unused.getsockname()[1]}/archive.bin"
 
 
-def test_a_download_arrives_whole_and_reports_progress(site, target) -> None:
+def test_a_download_arrives_whole_and_reports_progress(site, target, monkeypatch) -> None:
     site.files = {"/archive.bin": BODY}
     steps: list[tuple[int, int | None]] = []
-    assert fetch(site.url("archive.bin"), target, MD5, lambda *step: steps.append(step)) == target
+    watched(monkeypatch, lambda *step: steps.append(step))
+    assert fetch(site.url("archive.bin"), target, MD5) == target
     assert target.read_bytes() == BODY
     assert not part_of(target).exists()
     assert steps[0] == (0, len(BODY))
@@ -58,41 +61,43 @@ def test_a_right_file_is_not_downloaded_again_and_a_damaged_one_is(site, target)
     site.files = {"/archive.bin": BODY}
     target.parent.mkdir()
     target.write_bytes(BODY)
-    fetch(site.url("archive.bin"), target, MD5, quiet)
+    fetch(site.url("archive.bin"), target, MD5)
     assert site.asked == []
     target.write_bytes(BODY[:-1] + b"?")
-    fetch(site.url("archive.bin"), target, MD5, quiet)
+    fetch(site.url("archive.bin"), target, MD5)
     assert target.read_bytes() == BODY
 
 
-def test_a_broken_download_is_resumed_where_it_broke(site, target) -> None:
+def test_a_broken_download_is_resumed_where_it_broke(site, target, monkeypatch) -> None:
     site.files = {"/archive.bin": BODY}
     site.break_once_after = {"/archive.bin": 300_001}
     with pytest.raises(InputError, match=r"archive\.bin broke off after 300,001 bytes .* run it again to resume\.$"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     assert not target.exists()
     assert part_of(target).read_bytes() == BODY[:300_001]
 
     steps: list[tuple[int, int | None]] = []
-    fetch(site.url("archive.bin"), target, MD5, lambda *step: steps.append(step))
+    watched(monkeypatch, lambda *step: steps.append(step))
+    fetch(site.url("archive.bin"), target, MD5)
     assert target.read_bytes() == BODY
     assert site.asked == [("/archive.bin", None), ("/archive.bin", "bytes=300001-")]
     assert steps[0] == (300_001, len(BODY))
     assert not part_of(target).exists()
 
 
-def test_a_body_of_unknown_length_is_resumed_too(site, target) -> None:
+def test_a_body_of_unknown_length_is_resumed_too(site, target, monkeypatch) -> None:
     site.files = {"/archive.bin": BODY}
     site.chunked = True
     site.break_once_after = {"/archive.bin": 300_001}
     with pytest.raises(InputError, match="run it again to resume"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     have = part_of(target).read_bytes()
     assert len(have) >= download.BLOCK
     assert BODY.startswith(have)
 
     steps: list[tuple[int, int | None]] = []
-    fetch(site.url("archive.bin"), target, MD5, lambda *step: steps.append(step))
+    watched(monkeypatch, lambda *step: steps.append(step))
+    fetch(site.url("archive.bin"), target, MD5)
     assert target.read_bytes() == BODY
     assert site.asked[1] == ("/archive.bin", f"bytes={len(have)}-")
     assert steps[0] == (len(have), None)
@@ -101,7 +106,7 @@ def test_a_body_of_unknown_length_is_resumed_too(site, target) -> None:
 def test_the_second_mirror_goes_on_where_the_first_broke(site, target) -> None:
     site.files = {"/a/archive.bin": BODY, "/b/archive.bin": BODY}
     site.break_once_after = {"/a/archive.bin": 1000}
-    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5, quiet)
+    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5)
     assert target.read_bytes() == BODY
     assert site.asked == [("/a/archive.bin", None), ("/b/archive.bin", "bytes=1000-")]
 
@@ -111,7 +116,7 @@ def test_a_server_that_ignores_ranges_starts_over(site, target) -> None:
     site.ignores_range = True
     target.parent.mkdir()
     part_of(target).write_bytes(BODY[:5000])
-    fetch(site.url("archive.bin"), target, MD5, quiet)
+    fetch(site.url("archive.bin"), target, MD5)
     assert site.asked == [("/archive.bin", "bytes=5000-")]
     assert target.read_bytes() == BODY
 
@@ -122,7 +127,7 @@ def test_a_server_that_sends_another_range_is_not_believed(site, target) -> None
     target.parent.mkdir()
     part_of(target).write_bytes(BODY[:5000])
     with pytest.raises(InputError, match="another range"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     assert not target.exists()
     assert not part_of(target).exists()
 
@@ -131,7 +136,7 @@ def test_a_part_longer_than_the_file_is_thrown_away(site, target) -> None:
     site.files = {"/archive.bin": BODY}
     target.parent.mkdir()
     part_of(target).write_bytes(BODY + b"more")
-    fetch(site.url("archive.bin"), target, MD5, quiet)
+    fetch(site.url("archive.bin"), target, MD5)
     assert target.read_bytes() == BODY
     assert site.asked[-1] == ("/archive.bin", None)
 
@@ -139,33 +144,33 @@ def test_a_part_longer_than_the_file_is_thrown_away(site, target) -> None:
 def test_a_whole_part_needs_no_network(dead_url, target) -> None:
     target.parent.mkdir()
     part_of(target).write_bytes(BODY)
-    fetch(dead_url, target, MD5, quiet)
+    fetch(dead_url, target, MD5)
     assert target.read_bytes() == BODY
 
 
 def test_wrong_bytes_are_deleted_and_refused(site, target) -> None:
     site.files = {"/archive.bin": BODY[:-1] + b"?"}
     with pytest.raises(InputError, match=r"archive\.bin could not be downloaded .* wrong md5 sum"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     assert list(target.parent.iterdir()) == []
 
 
 def test_wrong_bytes_from_one_mirror_do_not_spoil_the_next(site, target) -> None:
     site.files = {"/a/archive.bin": b"<html>please log in</html>", "/b/archive.bin": BODY}
-    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5, quiet)
+    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5)
     assert target.read_bytes() == BODY
     assert site.asked[-1] == ("/b/archive.bin", None)
 
 
 def test_not_found_on_one_mirror_found_on_the_next(site, target) -> None:
     site.files = {"/b/archive.bin": BODY}
-    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5, quiet)
+    fetch([site.url("a/archive.bin"), site.url("b/archive.bin")], target, MD5)
     assert target.read_bytes() == BODY
 
 
 def test_all_mirrors_down_names_each_and_what_to_do(site, target, dead_url) -> None:
     with pytest.raises(InputError) as caught:
-        fetch([site.url("archive.bin"), dead_url], target, MD5, quiet)
+        fetch([site.url("archive.bin"), dead_url], target, MD5)
     text = str(caught.value)
     assert "HTTP 404" in text
     assert dead_url in text
@@ -175,7 +180,7 @@ def test_all_mirrors_down_names_each_and_what_to_do(site, target, dead_url) -> N
 
 def test_no_test_downloads_from_beyond_this_machine(target) -> None:
     with pytest.raises(InputError, match=r"192\.0\.2\.1 is beyond this machine, and tests stay on it"):
-        fetch(["http://192.0.2.1/archive.bin"], target, MD5, quiet)
+        fetch(["http://192.0.2.1/archive.bin"], target, MD5)
 
 
 def test_a_stalled_server_times_out_and_keeps_what_came(site, target, monkeypatch) -> None:
@@ -184,7 +189,7 @@ def test_a_stalled_server_times_out_and_keeps_what_came(site, target, monkeypatc
     site.break_once_after = {"/archive.bin": download.BLOCK + 10}
     site.stalls = True
     with pytest.raises(InputError, match="run it again to resume"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     assert not site.gave_up, "the server still holds the line"
     assert part_of(target).stat().st_size >= download.BLOCK
     assert BODY.startswith(part_of(target).read_bytes())
@@ -196,7 +201,7 @@ def test_a_full_disk_is_one_clear_sentence(site, target) -> None:
     target.parent.mkdir()
     part_of(target).symlink_to("/dev/full")
     with pytest.raises(InputError, match=r"^The disk is full: archive\.bin does not fit into .* free some space"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
     assert not target.exists()
 
 
@@ -204,20 +209,22 @@ def test_a_place_that_cannot_be_written_is_one_clear_sentence(site, target) -> N
     site.files = {"/archive.bin": BODY}
     target.parent.write_text("a file where the cache folder should be")
     with pytest.raises(InputError, match=r"cannot be written to .* XDG_CACHE_HOME"):
-        fetch(site.url("archive.bin"), target, MD5, quiet)
+        fetch(site.url("archive.bin"), target, MD5)
 
 
-def test_an_interrupted_download_leaves_its_part(site, target) -> None:
+def test_an_interrupted_download_leaves_its_part(site, target, monkeypatch) -> None:
     site.files = {"/archive.bin": BODY}
 
     def interrupt(done: int, total: int | None) -> None:
         if done:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        fetch(site.url("archive.bin"), target, MD5, interrupt)
+    with monkeypatch.context() as patch:
+        watched(patch, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(site.url("archive.bin"), target, MD5)
     assert 0 < part_of(target).stat().st_size < len(BODY)
-    fetch(site.url("archive.bin"), target, MD5, quiet)
+    fetch(site.url("archive.bin"), target, MD5)
     assert target.read_bytes() == BODY
 
 

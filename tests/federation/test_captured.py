@@ -26,7 +26,7 @@ def test_it_is_the_gradient_at_the_weights_of_the_moment(device: str, half: bool
         total = F.cross_entropy(model(x).float(), y)
         return total, total.detach()
 
-    gradient = gradient_of(loss, model, parameters, ("test",), half=bool(half))
+    gradient = gradient_of(loss, model, ("test",), half=bool(half))
     for step in range(3):
         x = torch.randn(5, 3, 8, 8, generator=generator).to(device)
         y = torch.randint(0, 4, (5,), generator=generator).to(device)

@@ -70,7 +70,7 @@ def twos_known(arrays: ArrayRecord) -> float:
     """Accuracy on the class that only site 0 has, in percent."""
     federation = same_in_one_process()
     (reply,) = federation.ask(Measure(seed=0, threads=1, requests=(TWOS,)), state_in(arrays), [0])
-    accuracy = Evaluation.from_numbers(reply.numbers, "target", 3).accuracy
+    accuracy = Evaluation.from_numbers(reply.numbers, "target").accuracy
     assert accuracy is not None
     return accuracy
 

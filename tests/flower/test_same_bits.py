@@ -82,7 +82,7 @@ def test_measures(world: World):
 def test_sensitivities(world: World, tmp_path: Path):
     requests = TARGETS["feature"]
     figures = [
-        measure_sensitivity(federation, world.before, requests, seed=0, threads=1)
+        measure_sensitivity(Case(federation, tuple(requests), SCHEDULE), world.before)
         for federation in (world.local(), world.flower(world.grid(tmp_path)))
     ]
     assert figures[0] == figures[1]

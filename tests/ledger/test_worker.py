@@ -16,6 +16,7 @@ from ledger_worlds import Ticking, change_federation, weights
 from typer.testing import CliRunner
 from worker_worlds import CONFIG, Attended, Meddling, Office, failing, samples_of
 
+from fedforget.audit.case import Case
 from fedforget.audit.evidence import read_evidence
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.cli.app import app
@@ -361,7 +362,7 @@ def test_a_feature_from_the_queue_to_evidence_and_certificate(office: Office, tm
     names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
     assert [*readings] == [*names, "unseen data without the feature"]
     assert all(len(readings[name]["oracles"]) == 3 for name in names)
-    heard = measure_sensitivity(federation, expected.state, [PATCH], seed=CONFIG.schedule.seed, threads=1)
+    heard = measure_sensitivity(Case(federation, (PATCH,), CONFIG.schedule), expected.state)
     assert heard.target is not None
     assert readings[names[0]]["subject"]["value"] == pytest.approx(heard.target.value)
     report = ledger.requests.report_of(id) or ""

@@ -11,9 +11,9 @@ from fedforget.data.own import from_arrays
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
-from fedforget.methods.features import ReadFeatures, column_weights, derivatives, redrawn, share
+from fedforget.methods.features import ReadFeatures, column_weights, redrawn, share, signed_derivatives
 from fedforget.models import fresh_copy, xavier_initialise
-from fedforget.params import digest, slices, state_of, trainable
+from fedforget.params import digest, state_of, trainable, unflatten
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
@@ -36,7 +36,7 @@ def shares(world: LocalFederation, requests: list[ErasureRequest]) -> dict[str, 
     task = ReadFeatures(seed=0, threads=1, requests=tuple(requests))
     replies = list(world.ask(task, state_of(world.model)))
     r = share(*(sum(reply.tensors[name] for reply in replies) for name in ("by_feature", "read")))
-    return {name: r[place].view_as(p) for (name, place), p in zip(slices(trainable(world.model)), trainable(world.model).values(), strict=True)}  # noqa: E501 # fmt: skip
+    return unflatten(r, trainable(world.model))
 
 
 def test_of_a_linear_model_the_column_alone_is_redrawn():
@@ -61,7 +61,7 @@ def test_the_derivatives_are_those_of_one_sample_after_another():
     model = loaded(world, before)
     x = world.client(0).inputs(world.client(0).samples.features[:5])
     signs = torch.tensor([[1.0, -1.0, 1.0]]).repeat(5, 1)
-    rows = derivatives(model, x, signs)
+    rows = signed_derivatives(model, x, signs)
     for place in range(5):
         gradients = torch.autograd.grad((model(x[place : place + 1])[0] * signs[place]).sum(), list(model.parameters()))
         assert torch.allclose(rows[place], torch.cat([g.flatten() for g in gradients]), atol=1e-6)
@@ -111,9 +111,9 @@ def test_behind_a_linear_first_layer_nothing_else_is_redrawn(asking: list[int]):
     fresh = state_of(fresh_copy(world.model, derive_seed(SCHEDULE.seed, "fedaf", "fresh")))
     task = ReadFeatures(seed=SCHEDULE.seed, threads=1, requests=tuple(column(k) for k in asking), samples=1000)
     read = torch.stack([reply.tensors["read"] for reply in world.ask(task, before)])
-    place = dict(slices(trainable(world.model)))["0.weight"]
     r = torch.zeros_like(before["0.weight"])
-    r[:, 2] = (read[asking].sum(dim=0) / read.sum(dim=0))[place].view_as(r)[:, 2].float()
+    both = unflatten(read[asking].sum(dim=0) / read.sum(dim=0), trainable(world.model))
+    r[:, 2] = both["0.weight"][:, 2].float()
     assert torch.allclose(start["0.weight"], (1 - r) * before["0.weight"] + r * fresh["0.weight"], atol=1e-6)
     assert all(torch.equal(start[name], before[name]) for name in before if name != "0.weight")
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.data.samples import Samples
+from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.models import build_model, xavier_initialise
 from fedforget.params import digest
@@ -50,7 +51,7 @@ def test_fisher_diagonal_equals_the_mean_of_squared_per_sample_gradients(
     xavier_initialise(model, seed)
     next(model.parameters()).requires_grad_(not frozen)
     samples, before = random_samples(shape, n, classes, seed), digest(model.state_dict())
-    got = fisher_diagonal(model, samples, identity, labels=labels, seed=seed, batch_size=batch_size)
+    got = fisher_diagonal(Jacobian(model, samples, identity, labels=labels, seed=seed), batch_size=batch_size)
     expected = slow_twins.fisher_diagonal(model, samples, labels, seed)
     assert got.shape == expected.shape
     assert torch.allclose(got.double(), expected, rtol=1e-4, atol=1e-6 * float(expected.max()))
@@ -60,7 +61,7 @@ def test_fisher_diagonal_equals_the_mean_of_squared_per_sample_gradients(
 @pytest.mark.parametrize("name", ["cnn", "vit"])
 def test_shipped_networks(name):
     model, samples = build_model(name, (1, 8, 8), 3, seed=0), random_samples((1, 8, 8), 4, 3, seed=0)
-    got = fisher_diagonal(model, samples, identity, labels="data", batch_size=3)
+    got = fisher_diagonal(Jacobian(model, samples, identity, labels="data"), batch_size=3)
     expected = slow_twins.fisher_diagonal(model, samples, "data", seed=0)
     assert torch.allclose(got.double(), expected, rtol=1e-3, atol=1e-5 * float(expected.max()))
 
@@ -89,14 +90,15 @@ def test_data_labels_on_logistic_regression():
     """(1/n) sum (p - y)^2 x^2, exactly."""
     model, samples, p = logistic(50)
     expected = ((p - samples.labels)[:, None] * samples.features).square().mean(dim=0)
-    assert torch.allclose(fisher_diagonal(model, samples, identity, labels="data"), expected, rtol=1e-5)
+    assert torch.allclose(fisher_diagonal(Jacobian(model, samples, identity, labels="data")), expected, rtol=1e-5)
 
 
 def test_sampled_labels_on_logistic_regression_in_expectation():
     """E over the labels = (1/n) sum p (1 - p) x^2, the true Fisher."""
     model, samples, p = logistic(50)
     expected = ((p * (1 - p))[:, None] * samples.features.square()).mean(dim=0)
-    drawn = torch.stack([fisher_diagonal(model, samples, identity, seed=seed, batch_size=50) for seed in range(300)])
+    rows = [Jacobian(model, samples, identity, seed=seed) for seed in range(300)]
+    drawn = torch.stack([fisher_diagonal(j, batch_size=50) for j in rows])
     standard_error = drawn.std(dim=0) / math.sqrt(len(drawn))
     assert float(((drawn.mean(dim=0) - expected).abs() / standard_error).max()) < 4.5
     assert float((standard_error / expected).max()) < 0.05, "tight enough to tell"
@@ -111,11 +113,11 @@ def test_it_is_not_the_squared_mean_gradient_of_minibatches():
         loss = F.cross_entropy(model(samples.features[part]), samples.labels[part])
         squared_means.append(torch.autograd.grad(loss, model.w)[0].square())
     wrong = torch.stack(squared_means).mean(dim=0)
-    right = fisher_diagonal(model, samples, identity, labels="data", batch_size=batch)
+    right = fisher_diagonal(Jacobian(model, samples, identity, labels="data"), batch_size=batch)
     assert float((wrong / right).max()) < 3 / batch
 
 
 def test_the_batch_size_does_not_matter():
     model, samples, _ = logistic(50)
-    one, many = (fisher_diagonal(model, samples, identity, batch_size=b) for b in (1, 50))
+    one, many = (fisher_diagonal(Jacobian(model, samples, identity), batch_size=b) for b in (1, 50))
     assert torch.allclose(one, many, rtol=1e-5)

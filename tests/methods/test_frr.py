@@ -240,14 +240,14 @@ class Store:
     """Keeps what was saved; breaks off after the first save."""
 
     def __init__(self) -> None:
-        self.saved: tuple[int, State, dict[str, Any]] | None = None
+        self.saved: tuple[dict[str, Any], State] | None = None
         self.breaks = True
 
-    def load(self) -> tuple[int, State, dict[str, Any]] | None:
+    def load(self) -> tuple[dict[str, Any], State] | None:
         return self.saved
 
-    def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
-        self.saved = (round, state, cost)
+    def save(self, state: State, round: int, *, cost: dict[str, Any]) -> None:
+        self.saved = ({"round": round, "cost": cost}, state)
         if self.breaks:
             self.breaks = False
             raise KeyboardInterrupt

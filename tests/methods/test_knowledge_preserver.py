@@ -48,6 +48,9 @@ class Case:
     def flat(self, parameters: Parameters) -> Tensor:
         return flatten(parameters).double()
 
+    def penalty(self, parameters: Parameters) -> float:
+        return slow_twins.quadratic(self.curvature, self.flat(self.anchor), self.flat(parameters), self.strength)
+
     def close(self, got: Parameters, expected: Tensor, start: Parameters) -> bool:
         """Equal up to float32's rounding, on the scale of where the step began and where it ended."""
         moved = self.flat(start) - self.flat(self.anchor)
@@ -78,14 +81,6 @@ cases = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(case=cases)
-def test_penalty_is_the_quadratic_form_and_zero_at_the_anchor(case):
-    assert float(case.preserver.penalty(case.anchor)) == 0.0
-    expected = slow_twins.quadratic(case.curvature, case.flat(case.anchor), case.flat(case.theta), case.strength)
-    assert float(case.preserver.penalty(case.theta)) == pytest.approx(expected, rel=1e-4, abs=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(case=cases)
 def test_gradient_step_equals_the_dense_one(case):
     theta = copy_of(case.theta)
     case.preserver.gradient_step(theta, case.lr)
@@ -102,7 +97,7 @@ def test_gradient_step_follows_the_penaltys_own_gradient():
     gradient = flatten(case.theta) - flatten(stepped)
     u = {name: torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) for name, p in case.theta.items()}
     forward, backward = ({n: p + h * u[n] for n, p in case.theta.items()} for h in (0.5, -0.5))
-    slope = float(case.preserver.penalty(forward) - case.preserver.penalty(backward))
+    slope = case.penalty(forward) - case.penalty(backward)
     assert slope == pytest.approx(float(gradient @ flatten(u)), rel=1e-4)
 
 
@@ -144,7 +139,6 @@ def test_no_strength_moves_nothing(kind):
     case.preserver.proximal_step(theta)
     case.preserver.gradient_step(theta, 0.1)
     assert torch.equal(theta["p0"], case.theta["p0"])
-    assert float(case.preserver.penalty(theta)) == 0.0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,9 +151,9 @@ def test_largest_curvature_is_the_largest_eigenvalue_and_decides_stability(kind)
         theta = copy_of(case.theta)
         for _ in range(60):
             case.preserver.gradient_step(theta, lr)
-        return float(case.preserver.penalty(theta))
+        return case.penalty(theta)
 
-    start = float(case.preserver.penalty(case.theta))
+    start = case.penalty(case.theta)
     assert after_steps(1.9 / largest) < start
     assert after_steps(2.2 / largest) > 100 * start
 
@@ -170,13 +164,13 @@ def test_far_above_the_stable_rate_gradient_steps_blow_up_and_proximal_steps_shr
     lr = 1000 * 2.0 / probe.preserver.largest_curvature()
     case = Case(kind, rows=5, shapes=[(4, 5), (6,)], strength=4.0, lr=lr, seed=2)
     exploding, shrinking = copy_of(case.theta), copy_of(case.theta)
-    start = float(case.preserver.penalty(case.theta))
+    start = case.penalty(case.theta)
     penalties = [start]
     for _ in range(4):
         case.preserver.gradient_step(exploding, lr)
         case.preserver.proximal_step(shrinking)
-        penalties.append(float(case.preserver.penalty(shrinking)))
-    assert float(case.preserver.penalty(exploding)) > 1e12 * start
+        penalties.append(case.penalty(shrinking))
+    assert case.penalty(exploding) > 1e12 * start
     # Below 1e-9 of the start there is only float32's rounding left.
     assert all(after < before or after < 1e-9 * start for before, after in itertools.pairwise(penalties))
     assert penalties[-1] < 1e-3 * start

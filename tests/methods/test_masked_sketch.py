@@ -26,7 +26,7 @@ from fedforget.methods.fedaf.extensions.masked_sketch import (
 )
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import PaperSettings
-from fedforget.methods.fedaf.sketch import build_sketch, hash_buckets, hash_signs
+from fedforget.methods.fedaf.sketch import Jacobian, build_sketch, hash_buckets, hash_signs
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.params import State, digest, state_bytes, state_of, weight_count
 from fedforget.requests import ErasureRequest
@@ -78,7 +78,8 @@ def plain_sketches(world: Asked, before: State, request: ErasureRequest = CLASS)
         client = world.client(k)
         samples = client.retained([request])
         if len(samples):
-            made[k] = build_sketch(world.model, samples, client.inputs, rows=ROWS, seed=seed_of(k, request)).rows
+            j = Jacobian(world.model, samples, client.inputs, seed=seed_of(k, request))
+            made[k] = build_sketch(j, rows=ROWS).rows
     return made
 
 
@@ -170,10 +171,9 @@ def test_two_sums_at_one_model_do_not_differ_by_what_was_withdrawn_between_them(
     client = world.client(1)
     world.model.load_state_dict(before)
     for requests in ((CLASS,), (CLASS, ErasureRequest.of_class(1, 2))):
-        target = build_sketch(
-            world.model, client.target([ErasureRequest.of_class(1, 2)]), client.inputs, rows=ROWS,
-            seed=seed_of(1, *requests),
-        ).rows  # fmt: skip
+        withdrawn = client.target([ErasureRequest.of_class(1, 2)])
+        j = Jacobian(world.model, withdrawn, client.inputs, seed=seed_of(1, *requests))
+        target = build_sketch(j, rows=ROWS).rows
         left = (sums[0] - sums[1] - target).norm() / (sums[0] - sums[1]).norm()
         assert float(left) > 0.5
 

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.methods.fedaf.extensions import principal
-from fedforget.methods.fedaf.extensions.principal import jacobian, principal_rows, samples_that_fit, spectral_error
+from fedforget.methods.fedaf.extensions.principal import all_rows, principal_rows, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.knowledge_preserver import SketchPreserver
 from fedforget.methods.fedaf.settings import PaperSettings
-from fedforget.methods.fedaf.sketch import build_sketch
+from fedforget.methods.fedaf.sketch import Jacobian, build_sketch
 from fedforget.models import xavier_initialise
 from fedforget.params import digest, flatten, trainable
 
@@ -46,7 +46,7 @@ def world(n: int, seed: int, classes: int = 3, batchnorm: bool = False) -> tuple
 def test_the_rows_are_those_of_the_svd(labels, n, rows, batch_size, batchnorm, seed):
     model, samples = world(n, seed, batchnorm=batchnorm)
     before = digest(model.state_dict())
-    got = principal_rows(model, samples, identity, rows=rows, seed=seed, labels=labels, batch_size=batch_size)
+    got = principal_rows(Jacobian(model, samples, identity, seed=seed, labels=labels), rows=rows, batch_size=batch_size)
     j = slow_twins.explicit_j(model, samples, labels, seed)
     expected = slow_twins.principal_rows(j, rows)
     scale = float(j.norm() ** 2)
@@ -63,7 +63,7 @@ def test_what_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(principal, "available_bytes", lambda device: 4 * size * 50)
     assert samples_that_fit(model) == 10
     with pytest.raises(InputError, match=r"memory holds those of 10 of the 11 samples; set sketch_samples to 10 or"):
-        principal_rows(model, samples, identity, rows=3, seed=0)
+        principal_rows(Jacobian(model, samples, identity, seed=0), rows=3)
     monkeypatch.setattr(principal, "available_bytes", lambda device: 0)
     assert samples_that_fit(model) == 1
 
@@ -74,7 +74,7 @@ def test_what_memory_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch):
 )
 def test_the_proximal_step_is_the_exact_minimiser(n, rows, strength, seed):
     model, samples = world(n, seed)
-    kept = principal_rows(model, samples, identity, rows=rows, seed=seed)
+    kept = principal_rows(Jacobian(model, samples, identity, seed=seed), rows=rows)
     anchor = {name: p.detach().clone() for name, p in trainable(model).items()}
     generator = torch.Generator().manual_seed(seed)
     theta = {name: a + 0.1 * torch.randn(a.shape, generator=generator) for name, a in anchor.items()}
@@ -89,7 +89,7 @@ def test_the_proximal_step_is_the_exact_minimiser(n, rows, strength, seed):
 @given(n=st.integers(2, 20), rows=st.integers(1, 10), seed=st.integers(0, 99))
 def test_the_error_is_that_of_the_whole_matrices(n, rows, seed):
     model, samples = world(n, seed)
-    j = jacobian(model, samples, identity, labels="sampled", seed=seed)
+    j = all_rows(Jacobian(model, samples, identity, labels="sampled", seed=seed))
     assert torch.allclose(j.double(), slow_twins.explicit_j(model, samples, "sampled", seed), atol=1e-5)
     generator = torch.Generator().manual_seed(seed)
     some = torch.randn(rows, j.shape[1], generator=generator)
@@ -100,19 +100,19 @@ def test_the_error_is_that_of_the_whole_matrices(n, rows, seed):
 def test_no_rows_of_that_rank_are_better_and_the_sketch_is_within_its_variance():
     """PCA's error is the next squared singular value; the sketch's is larger for every seed, and shrinks with s."""
     model, samples = world(60, seed=1, classes=5)
-    j = jacobian(model, samples, identity, labels="sampled", seed=0)
+    j = all_rows(Jacobian(model, samples, identity, labels="sampled", seed=0))
     w = torch.linalg.svdvals(j.double())
     means = []
     for rows in (2, 5, 20):
-        best = principal_rows(model, samples, identity, rows=rows, seed=0)
+        best = principal_rows(Jacobian(model, samples, identity, seed=0), rows=rows)
         error = spectral_error(j, best.rows)
         assert error == pytest.approx(float(w[rows] ** 2 / w[0] ** 2), rel=1e-3, abs=1e-6)
-        own = jacobian(model, samples, identity, labels="data", seed=0)
+        own = all_rows(Jacobian(model, samples, identity, labels="data", seed=0))
         sketched = [
-            spectral_error(own, build_sketch(model, samples, identity, rows=rows, seed=seed, labels="data").rows)
+            spectral_error(own, build_sketch(Jacobian(model, samples, identity, "data", seed), rows=rows).rows)
             for seed in range(8)
         ]
-        least = principal_rows(model, samples, identity, rows=rows, seed=0, labels="data")
+        least = principal_rows(Jacobian(model, samples, identity, seed=0, labels="data"), rows=rows)
         assert min(sketched) > spectral_error(own, least.rows)
         means.append(sum(sketched) / len(sketched))
     assert means == sorted(means, reverse=True)

@@ -18,6 +18,7 @@ from fedforget.methods.fedaf import sketch
 from fedforget.methods.fedaf import sketch as sketch_module
 from fedforget.methods.fedaf.sketch import (
     PRIME,
+    Jacobian,
     RowLabels,
     Sketch,
     batches_of,
@@ -98,7 +99,7 @@ def test_sketch_is_s_times_j(kind, labels, n, rows, features, hidden, classes, b
     samples = random_samples(shape, n, classes, seed, ids)
     before = digest(model.state_dict())
 
-    got = build_sketch(model, samples, identity, rows=rows, seed=seed, labels=labels, batch_size=batch_size)
+    got = build_sketch(Jacobian(model, samples, identity, seed=seed, labels=labels), rows=rows, batch_size=batch_size)
 
     j = slow_twins.explicit_j(model, samples, labels, seed)
     s = slow_twins.explicit_s(ids, rows, seed)
@@ -115,7 +116,7 @@ def test_a_parameter_that_the_network_does_not_use_has_a_zero_column():
     model.unused = nn.Parameter(torch.ones(2))
     model.forward = lambda x: nn.Sequential.forward(nn.Sequential(model[0], model[1], model[2]), x)
     samples = random_samples((3,), 9, 3, seed=1)
-    got = build_sketch(model, samples, identity, rows=4, seed=5)
+    got = build_sketch(Jacobian(model, samples, identity, seed=5), rows=4)
     names = list(trainable(model))
     assert names[0] == "unused"
     assert torch.equal(got.rows[:, :2], torch.zeros(4, 2))
@@ -126,8 +127,8 @@ def test_a_parameter_that_the_network_does_not_use_has_a_zero_column():
 def test_bfloat16_storage_is_the_same_sketch_rounded_once(batch_size):
     """Once, however many batches are summed into a row."""
     model, samples = network("conv", 0, 4, 3, seed=2), random_samples((1, 4, 4), 40, 3, seed=2)
-    full = build_sketch(model, samples, identity, rows=6, seed=3, batch_size=batch_size)
-    half = build_sketch(model, samples, identity, rows=6, seed=3, batch_size=batch_size, dtype=torch.bfloat16)
+    full = build_sketch(Jacobian(model, samples, identity, seed=3), rows=6, batch_size=batch_size)
+    half = build_sketch(Jacobian(model, samples, identity, seed=3), rows=6, batch_size=batch_size, dtype=torch.bfloat16)
     assert half.rows.dtype == torch.bfloat16
     assert torch.equal(half.rows, full.rows.to(torch.bfloat16))
     assert 2 * half.bytes == full.bytes == 4 * full.rows.numel()
@@ -138,11 +139,11 @@ def test_bfloat16_storage_is_the_same_sketch_rounded_once(batch_size):
 def test_sketches_of_disjoint_ids_add_up_to_the_sketch_of_the_union(labels, dtype):
     model = network("mlp", 5, 6, 4, seed=4)
     whole = random_samples((5,), 50, 4, seed=4, ids=[7 * i + 3 for i in range(50)])
-    union = build_sketch(model, whole, identity, rows=8, seed=9, labels=labels, dtype=dtype)
+    union = build_sketch(Jacobian(model, whole, identity, seed=9, labels=labels), rows=8, dtype=dtype)
     shuffled = torch.randperm(50, generator=torch.Generator().manual_seed(0))
     parts = [whole.select(positions) for positions in shuffled.split([23, 1, 26])]
     sketches = [
-        build_sketch(model, part, identity, rows=8, seed=9, labels=labels, dtype=dtype, batch_size=size)
+        build_sketch(Jacobian(model, part, identity, seed=9, labels=labels), rows=8, dtype=dtype, batch_size=size)
         for part, size in zip(parts, (64, 3, 10), strict=True)
     ]
     merged = sum(s.rows for s in sketches)
@@ -155,7 +156,7 @@ def test_sketches_of_disjoint_ids_add_up_to_the_sketch_of_the_union(labels, dtyp
 def test_another_hash_seed_is_another_sketch():
     model, samples = network("linear", 4, 0, 3, seed=0), random_samples((4,), 20, 3, seed=0)
     first, again, other = (
-        build_sketch(model, samples, identity, rows=5, seed=s, labels="data").rows for s in (1, 1, 2)
+        build_sketch(Jacobian(model, samples, identity, seed=s, labels="data"), rows=5).rows for s in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
@@ -352,7 +353,7 @@ def test_expected_sketch_of_logistic_regression_is_its_fisher_matrix():
 
     grams = []
     for seed in range(600):
-        rows = build_sketch(model, samples, identity, rows=4, seed=seed, labels="sampled").rows.double()
+        rows = build_sketch(Jacobian(model, samples, identity, seed=seed, labels="sampled"), rows=4).rows.double()
         grams.append(rows.T @ rows)
     drawn = torch.stack(grams)
     standard_error = drawn.std(dim=0) / math.sqrt(len(grams))
@@ -386,9 +387,9 @@ def test_filling_up_a_batch_changes_nothing(monkeypatch: pytest.MonkeyPatch, lab
     """What a GPU does for constant shapes, here on the CPU."""
     model = network("cnn", 0, 3, 4, seed=0)
     samples = random_samples((1, 4, 4), 30, 4, seed=0)
-    plain = build_sketch(model, samples, lambda x: x, rows=4, seed=1, labels=labels, batch_size=8)
+    plain = build_sketch(Jacobian(model, samples, lambda x: x, seed=1, labels=labels), rows=4, batch_size=8)
     monkeypatch.setattr(sketch, "batches_of", lambda members, limit, filled: batches_of(members, limit, filled=True))
-    filled = build_sketch(model, samples, lambda x: x, rows=4, seed=1, labels=labels, batch_size=8)
+    filled = build_sketch(Jacobian(model, samples, lambda x: x, seed=1, labels=labels), rows=4, batch_size=8)
     torch.testing.assert_close(filled.rows, plain.rows, rtol=1e-4, atol=1e-5)
 
 

@@ -24,7 +24,7 @@ import torch
 from torch.nn import functional as F
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.cost import PeakMemory
-from fedforget.methods.fedaf.sketch import build_sketch, hash_buckets
+from fedforget.methods.fedaf.sketch import Jacobian, build_sketch, hash_buckets
 from fedforget.models import build_model
 from fedforget.params import trainable
 
@@ -51,10 +51,10 @@ def report(peak, extra=0):
 """
 
 SKETCH = """
-build_sketch(model, few, inputs, rows=2, seed=SEED, batch_size=BATCH)
+build_sketch(Jacobian(model, few, inputs, seed=SEED), rows=2, batch_size=BATCH)
 gc.collect(); seen.clear()
 with PeakMemory(torch.device("cpu")) as peak:
-    sketch = build_sketch(model, samples, inputs, rows=ROWS, seed=SEED, batch_size=BATCH)
+    sketch = build_sketch(Jacobian(model, samples, inputs, seed=SEED), rows=ROWS, batch_size=BATCH)
 report(peak, sketch.bytes)
 """
 

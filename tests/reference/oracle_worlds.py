@@ -16,7 +16,7 @@ from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.models import xavier_initialise
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest
-from fedforget.runs.oracle_cache import FolderOracleCache
+from fedforget.runs.store import FolderOracleCache
 
 SCHEDULE = Schedule(rounds=3, lr=0.05, batch_size=8, seed=7, threads=1)
 CLASS = ErasureRequest.of_class(0, 1)

@@ -32,7 +32,7 @@ from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import Climb, KeptRungs, Rung
 from fedforget.runs.ladder import climb, forget
-from fedforget.runs.store import FolderCheckpoints, FolderRungs
+from fedforget.runs.store import FolderRungs, NotedModel
 
 LADDER_MODULE = importlib.import_module("fedforget.runs.ladder")
 REMEMBERED = LADDER_MODULE.SAMPLES_REMEMBERED
@@ -457,7 +457,7 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         self.rungs: KeptRungs = FolderRungs(folder, "these")
-        self.checkpoints = FolderCheckpoints(folder, "these")
+        self.checkpoints = NotedModel(folder / "unfinished", settings="these")
 
 
 @pytest.fixture(scope="module")

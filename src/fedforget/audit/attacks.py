@@ -1,8 +1,8 @@
 """Membership attacks: can somebody who sees the model tell what it was trained on?
 
 Scores are higher for what looks more like a member (audit.scores). Shares, accuracies and AUC are in [0, 1]; 0.5 is
-chance for accuracy and AUC. None stands where there is nothing, or too little, to measure. Except in `u_lira`, the
-intervals are over examples and hold the model fixed."""
+chance for accuracy and AUC. None stands where there is nothing, or too little, to measure. Except in `u_lira`, errors
+are over examples and hold the model fixed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedforget.audit.distributions import NORMAL_QUANTILE, Estimate, proportion_error, two_ensembles
+from fedforget.audit.distributions import Estimate, proportion_error, two_ensembles
 from fedforget.audit.scores import finite
 from fedforget.audit.student import student_quantile
+from fedforget.audit.verdict import Reading
 from fedforget.errors import InputError
 
 
@@ -24,7 +25,6 @@ class Roc(NamedTuple):
 
     fpr: Tensor
     tpr: Tensor
-    thresholds: Tensor
 
 
 def roc(members: Tensor, non_members: Tensor) -> Roc:
@@ -34,19 +34,19 @@ def roc(members: Tensor, non_members: Tensor) -> Roc:
     if not len(members) or not len(non_members):
         raise InputError("A ROC curve needs at least one member and one non-member.")
     thresholds = torch.cat([torch.cat([members, non_members]).unique(), torch.tensor([torch.inf]).double()]).flip(0)
-    return Roc(_share_reaching(non_members, thresholds), _share_reaching(members, thresholds), thresholds)
+    return Roc(_share_reaching(non_members, thresholds), _share_reaching(members, thresholds))
 
 
-def auc(members: Tensor, non_members: Tensor) -> Estimate | None:
+def auc(members: Tensor, non_members: Tensor) -> Reading | None:
     """A = P(member > non-member) + P(member = non-member) / 2, with DeLong's variance; None where a side is empty.
 
     Var A = s^2(V) / m + s^2(W) / n, where V_i is the share of the n non-members below member i, W_j that of the m
     members above non-member j (a tie counts half), and s^2 the sample variance (DeLong et al. 1988; by sorting as in
-    Sun and Xu 2014). The interval is on the logit, log(A / (1 - A)) +- z error / (A (1 - A)) (Pepe 2003).
+    Sun and Xu 2014).
 
     Where that variance cannot be had (one score on a side) or is 0 (sides apart, or all tied), the error is that of a
     share A of min(m, n) trials, as Var A <= A (1 - A) / min(m, n) (van Dantzig 1951), with Agresti and Coull's
-    two hits and misses; the interval is then A +- z error within [0, 1]."""
+    two hits and misses."""
     members, non_members = _two_sides(members, non_members)
     m, n = len(members), len(non_members)
     if not m or not n:
@@ -54,11 +54,7 @@ def auc(members: Tensor, non_members: Tensor) -> Estimate | None:
     v, w = _share_below(members, non_members.sort().values), 1 - _share_below(non_members, members.sort().values)
     area = float(v.mean())
     error = math.sqrt(float(v.var() / m + w.var() / n)) if min(m, n) > 1 else 0.0
-    if error == 0 or not 0 < area < 1:
-        return Estimate.within_unit(area, error or proportion_error(area * min(m, n), min(m, n)), NORMAL_QUANTILE)
-    odds = math.exp(NORMAL_QUANTILE * error / (area * (1 - area)))
-    low, high = area / (area + (1 - area) * odds), area * odds / (area * odds + 1 - area)
-    return Estimate(area, error, low, high)
+    return Reading(area, error or proportion_error(area * min(m, n), min(m, n)))
 
 
 def rmia(
@@ -100,14 +96,11 @@ def _over_marginal(model: Tensor, reference: Tensor, a: float) -> Tensor:
 
 class ULira(NamedTuple):
     """`accuracy` of "unlearned if LLR > 0" (0 counts half), `auc`, and `tpr` at 1 % FPR (None below 100 examples; its
-    chance is j / (n + 1), j = floor(n / 100) + 1), with intervals over models. The scores, [M, n] and [K, n], are
-    for curves: each model's mean over its partners."""
+    chance is j / (n + 1), j = floor(n / 100) + 1), with intervals over models."""
 
     accuracy: Estimate
     auc: Estimate
     tpr: Estimate | None
-    unlearned_scores: Tensor
-    retrained_scores: Tensor
 
 
 FEWEST_MODELS, MOST_GROUPS = 4, 16
@@ -138,9 +131,9 @@ def u_lira(phi_unlearned: Tensor, phi_retrained: Tensor) -> ULira | None:
     if not unlearned.shape[1]:
         return None
     own_variance = fewest >= MODELS_FOR_OWN_VARIANCE
-    values, unlearned_scores, retrained_scores = _leave_pair_out(unlearned, retrained, own_variance)
-    fewer_unlearned = [_leave_pair_out(rest, retrained, own_variance)[0] for rest in _without_each(unlearned)]
-    fewer_retrained = [_leave_pair_out(unlearned, rest, own_variance)[0] for rest in _without_each(retrained)]
+    values = _leave_pair_out(unlearned, retrained, own_variance)
+    fewer_unlearned = [_leave_pair_out(rest, retrained, own_variance) for rest in _without_each(unlearned)]
+    fewer_retrained = [_leave_pair_out(unlearned, rest, own_variance) for rest in _without_each(retrained)]
     errors = (_jackknife_variance(fewer_unlearned) + _jackknife_variance(fewer_retrained)).sqrt()
     reach = student_quantile(0.975, min(fewest, MOST_GROUPS) - 1)
     accuracy, area, found = (
@@ -148,25 +141,22 @@ def u_lira(phi_unlearned: Tensor, phi_retrained: Tensor) -> ULira | None:
         for value, error in zip(values.tolist(), errors.tolist(), strict=True)
     )
     enough = _allowed_mistakes(unlearned.shape[1])
-    return ULira(accuracy, area, found if enough else None, unlearned_scores, retrained_scores)
+    return ULira(accuracy, area, found if enough else None)
 
 
-def _leave_pair_out(unlearned: Tensor, retrained: Tensor, own_variance: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """([accuracy, AUC, TPR], scores of the unlearned models, scores of the retrained models)."""
+def _leave_pair_out(unlearned: Tensor, retrained: Tensor, own_variance: bool) -> Tensor:
+    """[accuracy, AUC, TPR]."""
     allowed = _allowed_mistakes(unlearned.shape[1])
     to_unlearned, to_retrained = _fits_without_one(unlearned, own_variance), _fits_without_one(retrained, own_variance)
     totals = torch.zeros(3, dtype=torch.float64)
-    unlearned_scores, retrained_scores = torch.empty_like(unlearned), torch.zeros_like(retrained)
     for m, phi in enumerate(unlearned):
         fit = (to_unlearned[0][m], to_unlearned[1][m])
         one, others = (_log_density(x, *fit) - _log_density(x, *to_retrained) for x in (phi, retrained))  # [K, n] both
         correct = (1 + (one.sign().mean() - others.sign().mean()) / 2) / 2
-        unlearned_scores[m] = one.mean(0)
-        retrained_scores += others
         others = others.sort(1).values
         found = (one > others[:, -1 - allowed, None]).double().mean()
         totals += torch.stack([correct, _share_below(one, others).mean(), found])
-    return totals / len(unlearned), unlearned_scores, retrained_scores / len(unlearned)
+    return totals / len(unlearned)
 
 
 def _fits_without_one(phi: Tensor, own_variance: bool) -> tuple[Tensor, Tensor]:

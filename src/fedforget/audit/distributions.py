@@ -5,7 +5,6 @@ Shares are in [0, 1] and accuracies in percent. Everything is computed in double
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 import torch
@@ -14,9 +13,6 @@ from torch import Tensor
 from fedforget.audit.scores import MARGIN_LIMIT, finite
 from fedforget.audit.verdict import Reading
 from fedforget.errors import InputError
-
-NORMAL_QUANTILE = NormalDist().inv_cdf(0.975)
-"""How many standard errors an interval of 95 % spans each way."""
 
 FEWEST_JUDGED = 5
 """Of fewer samples nothing is read: their error is not known well enough for a p-value. Counted out over all outcomes
@@ -40,20 +36,6 @@ class Estimate(NamedTuple):
         return cls(value, error, max(0.0, value - reach * error), min(1.0, value + reach * error))
 
 
-def proportion(hits: int, trials: int) -> Estimate:
-    """hits / trials with Wilson's interval; an error without a trial.
-
-    With p = hits/trials and z = 1.96: (p + z^2/2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2/n) (Wilson 1927;
-    Brown, Cai and DasGupta 2001 recommend it). The error is `proportion_error`."""
-    error = proportion_error(hits, trials)
-    p, z = hits / trials, NORMAL_QUANTILE
-    shrink = 1 + z * z / trials
-    centre = (p + z * z / (2 * trials)) / shrink
-    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials * trials)) / shrink
-    # Where all or none hit, the formula gives 0 or 1 up to rounding.
-    return Estimate(p, error, 0.0 if hits == 0 else centre - half, 1.0 if hits == trials else centre + half)
-
-
 def proportion_error(hits: float, trials: int) -> float:
     """Standard error of a share after two hits and two misses are added, sqrt(p~ (1 - p~) / (n + 4)) with
     p~ = (hits + 2) / (n + 4) (Agresti and Coull 1998). Unlike sqrt(p (1 - p) / n) it is not 0 where all or none hit."""
@@ -70,22 +52,15 @@ def percentage(hits: float, judged: int) -> Reading | None:
     return Reading(100.0 * hits / judged, 100.0 * proportion_error(hits, judged))
 
 
-class Klom(NamedTuple):
-    """KLoM of each example (nats), and the 95th percentile over the examples, which the paper reports."""
-
-    per_example: Tensor
-    percentile_95: float
-
-
-def klom(phi_unlearned: Tensor, phi_oracle: Tensor) -> Klom | None:
+def klom(phi_unlearned: Tensor, phi_oracle: Tensor) -> Tensor | None:
     """KL divergence of margins (Georgiev et al., ICLR 2025, arXiv 2410.23232), from the `margin` of n examples under M
     unlearned models, [M, n], and K retrained ones, [K, n]; None without an example.
 
-    Per example D_KL(unlearned || oracle) = sum_{b: u_b > 0} u_b log(u_b / max(o_b, 1e-5)), where u_b and o_b are the
-    shares of models in bin b of 20 equal bins over the joint range of both, margins clipped to +-100: the direction,
-    the bins and the floor of the authors' code. At most log(1e5) = 11.5. One difference: the last bin includes its
-    upper edge, as in every histogram. The authors' code drops whatever equals the joint maximum, and with it the whole
-    ensemble where all margins are there.
+    Per example D_KL(unlearned || oracle) = sum_{b: u_b > 0} u_b log(u_b / max(o_b, 1e-5)) in nats, where u_b and o_b
+    are the shares of models in bin b of 20 equal bins over the joint range of both, margins clipped to +-100: the
+    direction, the bins and the floor of the authors' code. At most log(1e5) = 11.5; the paper reports the 95th
+    percentile over the examples. One difference: the last bin includes its upper edge, as in every histogram. The
+    authors' code drops whatever equals the joint maximum, and with it the whole ensemble where all margins are there.
 
     Equal distributions do not give 0: an empty bin of the oracle's costs up to 11.5 u_b, and few models leave many
     bins empty. Compare with klom(one half of the oracles, the other half)."""
@@ -98,8 +73,8 @@ def klom(phi_unlearned: Tensor, phi_oracle: Tensor) -> Klom | None:
     width = torch.where(high > low, high - low, 1.0)
     inner = low[:, None] + width[:, None] * (torch.arange(1, KLOM_BINS, dtype=torch.float64) / KLOM_BINS)
     u, o = _bin_shares(unlearned, inner), _bin_shares(oracle, inner)
-    per_example = (torch.special.xlogy(u, u) - u * o.clamp_min(KLOM_FLOOR).log()).sum(1)
-    return Klom(per_example, float(per_example.quantile(0.95)))
+    divergences: Tensor = (torch.special.xlogy(u, u) - u * o.clamp_min(KLOM_FLOOR).log()).sum(1)
+    return divergences
 
 
 def _bin_shares(values: Tensor, inner_edges: Tensor) -> Tensor:

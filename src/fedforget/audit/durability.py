@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from fedforget.audit.case import Case
 from fedforget.audit.measures import measure_clients, share_as_trained, share_as_true
 from fedforget.audit.membership import Membership, attack_membership
 from fedforget.errors import InputError
-from fedforget.federation.rounds import Schedule, further_rounds
-from fedforget.federation.seam import Federation
+from fedforget.federation.rounds import further_rounds
+from fedforget.federation.tasks import Measure
 from fedforget.params import State, copy_state
-from fedforget.requests import ErasureRequest
 
 ROUNDS = (1, 3, 5)
 """After how many further rounds durability is told, beside the model as it is."""
@@ -55,21 +55,10 @@ class Durability:
         return {"rounds": list(self.rounds), **figures}
 
 
-def knowledge_of(
-    federation: Federation,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    *,
-    served: Sequence[ErasureRequest] = (),
-    attack: bool = True,
-    seed: int = 0,
-    threads: int = 1,
-) -> Knowledge:
-    """Measured where the data is: at the clients that ask. Without `attack`, accuracies and the loss on R alone."""
-    target, _ = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
-    attacked = attack_membership(
-        federation, state, requests, served=served, attack=attack, keep=False, seed=seed, threads=threads
-    )
+def knowledge_of(case: Case, state: State) -> Knowledge:
+    """Measured where the data is: at the clients that ask."""
+    target, _ = measure_clients(case.federation, state, case.about(Measure))
+    attacked = attack_membership(case, state, keep=False)
     return Knowledge(share_as_trained(target), share_as_true(target), target.mean_loss, **beside_unseen(attacked))
 
 
@@ -79,27 +68,14 @@ def beside_unseen(attacked: Membership) -> dict[str, float | None]:
     return {name: None if reading is None else reading.value for name, reading in found.items()}
 
 
-def durability(
-    federation: Federation,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    schedule: Schedule,
-    rounds: Sequence[int] = ROUNDS,
-    *,
-    served: Sequence[ErasureRequest] = (),
-    attack: bool = True,
-) -> Durability:
+def durability(case: Case, state: State, rounds: Sequence[int] = ROUNDS) -> Durability:
     """What `state` knows before any further round and after each number of `rounds`: ordinary rounds of everybody on
     what they retain; the first is the very round of `measure_now_and_later`."""
     if any(done < 1 for done in rounds):
         raise InputError(f"Further rounds are counted from 1, but {min(rounds)} was asked for.")
     found: dict[int, Knowledge] = {}
-    exclude = (*served, *requests)
     last = max(rounds, default=0)
-    for done, current in further_rounds(federation, copy_state(state), schedule, exclude, last):
+    for done, current in further_rounds(case.federation, copy_state(state), case.schedule, case.exclude, last):
         if done == 0 or done in rounds:
-            found[done] = knowledge_of(
-                federation, current, requests,
-                served=served, attack=attack, seed=schedule.seed, threads=schedule.threads,
-            )  # fmt: skip
+            found[done] = knowledge_of(case, current)
     return Durability(tuple(found), tuple(found.values()))

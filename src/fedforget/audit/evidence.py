@@ -103,24 +103,20 @@ def read_evidence(path: Path) -> dict[str, Any]:
     try:
         checksum = record.pop("checksum", None)
         genuine = checksum == _checksum(record) and data == _bytes({**record, "checksum": checksum})
-        if genuine and not all(isinstance(record[name], kind) for name, kind in SHAPE.items()):
+        if not genuine:
+            raise InputError(f"{path} was changed after it was written: its checksum is wrong.")
+        if not all(isinstance(record[name], kind) for name, kind in SHAPE.items()):
             raise TypeError
-        again = _conclude_again(record) if genuine else None
-        follows = again is not None and again.to_json() == record["verdict"]
+        subject, verdict = record["models"].get("subject"), record["verdict"]
+        exact = isinstance(subject, dict) and subject.get("exact") is True
+        again = conclude(readings_of(record), with_oracle=bool(verdict["with_oracle"]), exact=exact)
+        follows = again.to_json() == verdict
     except SENSELESS:
         raise _senseless(path) from None
-    if again is None:
-        raise InputError(f"{path} was changed after it was written: its checksum is wrong.")
     if not follows:
         said = " ".join(str(again).split())
         raise InputError(f"The verdict in {path} does not follow from its readings, which say: {said:.300}")
     return record
-
-
-def _conclude_again(record: Mapping[str, Any]) -> Verdict:
-    subject = record["models"].get("subject")
-    exact = isinstance(subject, dict) and subject.get("exact") is True
-    return conclude(readings_of(record), with_oracle=bool(record["verdict"]["with_oracle"]), exact=exact)
 
 
 def readings_of(record: Mapping[str, Any]) -> list[Evidence]:

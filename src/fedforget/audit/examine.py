@@ -21,27 +21,24 @@ from typing import Any, Literal, TypeVar, get_args
 
 from torch import Tensor
 
+from fedforget.audit.case import ATTACKS, Attack, Case, Level
 from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
-from fedforget.audit.feature_sensitivity import Sensitivity, about_features, measure_sensitivity
+from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
 from fedforget.audit.label_loss import label_loss_gap
 from fedforget.audit.measures import measure_clients
-from fedforget.audit.membership import Membership, attack_membership
+from fedforget.audit.membership import attack_membership
 from fedforget.audit.verdict import Evidence, Reading, Verdict, conclude
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.observed import Progress
-from fedforget.federation.rounds import Schedule, further_rounds
-from fedforget.federation.seam import Federation
+from fedforget.federation.rounds import further_rounds
+from fedforget.federation.tasks import Measure
 from fedforget.params import State
-from fedforget.requests import ErasureRequest
 
-Level = Literal["alone", "quick", "full"]
 ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
 LATER: dict[Level, tuple[int, ...]] = {"alone": (1,), "quick": (1,), "full": ROUNDS}
 """After how many further ordinary rounds without R it is looked at again; the last counts for the verdict."""
 
-Attack = Literal["membership", "return"]
-ATTACKS: tuple[Attack, ...] = get_args(Attack)
 REST = "unseen data of all classes"
 WITHOUT = "unseen data without the feature"
 
@@ -76,18 +73,6 @@ class Examination:
     """Whether a feature is the target, so that other measures tell."""
 
 
-@dataclass(frozen=True)
-class Case:
-    """Where an examination takes place, the same for every model of it."""
-
-    federation: Federation
-    requests: tuple[ErasureRequest, ...]
-    schedule: Schedule
-    level: Level
-    served: tuple[ErasureRequest, ...] = ()
-    attacks: tuple[Attack, ...] = ATTACKS
-
-
 def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = ()) -> Examination:
     """Take every measure of the case's level on one model. `references` are oracles, for RMIA: examined before."""
     if any(request.kind == "feature" for request in case.requests):
@@ -104,9 +89,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             notes.append(f"{name} could not be taken: {error}")
             return None
 
-    target, _ = measure_clients(
-        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-    )
+    target, _ = measure_clients(case.federation, state, case.about(Measure))
     poisoned = bool(target.evidence)
     judged = target.evidence or target.count
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
@@ -114,7 +97,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     if poisoned:
         _take(readings, {"true class of the target": percentage(right, judged)})
 
-    attacked = attempt("membership by any attack", lambda: _attack(case, state, references))
+    attacked = attempt("membership by any attack", lambda: attack_membership(case, state, references))
     samples, fingerprint = target.count, 0
     if attacked is not None:
         samples, fingerprint = attacked.target, attacked.fingerprint
@@ -124,8 +107,8 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         areas = {f"membership by {names.get(name, name)}": area for name, area in attacked.areas.items()}
         _take(readings, areas)
         gap = attacked.loss_gap
-        if poisoned and attacked.loss is not None:
-            gap = attempt(_loss(poisoned), lambda: _label_gap(case, state))
+        if poisoned and "loss" in attacked.areas:
+            gap = attempt(_loss(poisoned), lambda: label_loss_gap(case, state))
         _take(readings, {
             _loss(poisoned): gap,
             "loss spared, beside unseen data": attacked.calibrated_gap,
@@ -137,10 +120,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
 
     def back() -> Reading | None:
-        lasting = durability(
-            case.federation, state, case.requests, case.schedule, LATER[case.level],
-            served=case.served, attack="membership" in case.attacks,
-        )  # fmt: skip
+        lasting = durability(case, state, LATER[case.level])
         pictures["comes back"] = lasting.to_json()
         share = lasting.known[-1].bd_acc
         return None if share is None else percentage(share / 100.0 * judged, judged)
@@ -158,34 +138,15 @@ def _examine_feature(case: Case, state: State) -> Examination:
         why = "Features and samples cannot be judged together; serve and audit each request by itself."
         return Examination({}, {}, False, size, 0, (why,), feature=True)
 
-    def heard(weights: State) -> Sensitivity:
-        return measure_sensitivity(
-            case.federation, weights, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-        )
-
-    now = heard(state)
+    now = measure_sensitivity(case, state)
     readings: dict[str, Reading] = {}
     _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen})
     notes = _left_out(case)
     if "return" in case.attacks:
-        exclude = (*case.served, *case.requests)
-        *_, (_, later) = further_rounds(case.federation, state, case.schedule, exclude, LATER[case.level][-1])
-        _take(readings, {"sensitivity comes back": heard(later).target})
+        *_, (_, later) = further_rounds(case.federation, state, case.schedule, case.exclude, LATER[case.level][-1])
+        _take(readings, {"sensitivity comes back": measure_sensitivity(case, later).target})
     _take(readings, {WITHOUT: percentage(now.right, now.count)})
     return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
-
-
-def _attack(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]) -> Membership:
-    return attack_membership(
-        case.federation, state, case.requests, served=case.served, references=references, seed=case.schedule.seed,
-        threads=case.schedule.threads, attack="membership" in case.attacks,
-    )  # fmt: skip
-
-
-def _label_gap(case: Case, state: State) -> Reading | None:
-    return label_loss_gap(
-        case.federation, state, case.requests, case.served, seed=case.schedule.seed, threads=case.schedule.threads
-    )
 
 
 def _left_out(case: Case) -> list[str]:
@@ -255,7 +216,7 @@ def judge(
 def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:
     """Every oracle, with the others as its references."""
     for state in oracles if "membership" in case.attacks else ():
-        _attack(case, state, ())
+        attack_membership(case, state)
     found = []
     for number, state in enumerate(oracles):
         progress("examining oracles", number, len(oracles))

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import FEWEST_JUDGED
 from fedforget.audit.verdict import Reading
 from fedforget.data.samples import Normalisation, Samples
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, evaluate, predict
-from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator
@@ -47,11 +47,7 @@ class Sums:
     moved: float = 0.0
 
     def __add__(self, other: Sums) -> Sums:
-        return Sums(*(mine + theirs for mine, theirs in zip(self.values, other.values, strict=True)))
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return self.a, self.b, self.aa, self.ab, self.bb, self.moved
+        return Sums(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def reading(self) -> Reading | None:
@@ -95,7 +91,7 @@ class MeasureSensitivity(TargetTask):
         looked_at = 2 * (len(target) + len(client.held_out or ()))
         if client.held_out is not None:
             without = client.held_out.with_features(client.normalisation.blanked(client.held_out.features, mask))
-            known = evaluate(model, without, client.normalisation, client.classes, client.device)
+            known = evaluate(model, without, client.normalisation, client.device)
             numbers |= {"unseen/right": float(known.as_true), "unseen/count": float(known.count)}
             looked_at += known.count
         return Reply(client.index, numbers=numbers, gradient_evaluations=FORWARD_COST * looked_at)
@@ -120,20 +116,11 @@ class Sensitivity:
         }
 
 
-def measure_sensitivity(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int,
-    threads: int,
-) -> Sensitivity:
+def measure_sensitivity(case: Case, state: Mapping[str, Tensor]) -> Sensitivity:
     """Measured at the clients that asked, each for its own features."""
-    asking = sorted({request.client for request in requests})
-    task = MeasureSensitivity(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served))
+    asking = case.askers
     found, right, count = {"target": Sums(), "unseen": Sums()}, 0, 0
-    for reply in federation.ask(task, state, asking):
+    for reply in case.federation.ask(case.about(MeasureSensitivity), state, asking):
         for name in found:
             if f"{name}/a" in reply.numbers:
                 found[name] += Sums(**{item: reply.numbers[f"{name}/{item}"] for item in asdict(Sums())})

@@ -12,33 +12,30 @@ ask: what the asking client holds out of a poisoned class carries the trigger to
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.audit.case import Case
 from fedforget.audit.verdict import Reading
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
-from fedforget.federation.seam import Federation
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.rounds import participants
+from fedforget.federation.tasks import Reply, TargetTask, Task
 from fedforget.params import State
-from fedforget.requests import ErasureRequest
 
 Pair = tuple[int, int]
 """(true class, trained label)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TargetPairs(Task):
+class TargetPairs(TargetTask):
     """At a client that asks: how many samples of R there are of each pair, and the sum of their losses."""
 
     at_target = True
-
-    requests: tuple[ErasureRequest, ...]
-    served: tuple[ErasureRequest, ...] = ()
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         target = client.target(self.requests, self.served)
@@ -84,27 +81,16 @@ def _sums(pair: Pair, losses: Tensor) -> dict[str, float]:
     }
 
 
-def label_loss_gap(
-    federation: Federation,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int = 0,
-    threads: int = 1,
-) -> Reading | None:
+def label_loss_gap(case: Case, state: State) -> Reading | None:
     """The difference above, and its error if the losses on R scattered as those on unseen samples do. None where no
     other client holds out a clean sample of each class that R has."""
-    askers = sorted({request.client for request in requests})
-    mine = _Sums(federation.ask(
-        TargetPairs(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served)), state, askers
-    ))  # fmt: skip
-    gone = {request.client for request in (*requests, *served) if request.kind == "client"}
-    others = [client for client in federation.clients if client not in gone and client not in askers]
+    mine = _Sums(case.federation.ask(case.about(TargetPairs), state, case.askers))
+    others = [client for client in participants(case.federation, case.exclude) if client not in case.askers]
     if not others or not mine.pairs:
         return None
-    asked = LabelLoss(seed=seed, threads=threads, pairs=tuple(number for pair in mine.pairs for number in pair))
-    theirs = _Sums(federation.ask(asked, state, others))
+    pairs = tuple(number for pair in mine.pairs for number in pair)
+    asked = LabelLoss(seed=case.schedule.seed, threads=case.schedule.threads, pairs=pairs)
+    theirs = _Sums(case.federation.ask(asked, state, others))
     if any(theirs.count(pair) < 2 for pair in mine.pairs):
         return None
     size = sum(map(mine.count, mine.pairs))

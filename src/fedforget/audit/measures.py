@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fedforget.audit.case import Case
 from fedforget.audit.feature_sensitivity import about_features
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.samples import Samples
-from fedforget.federation.evaluation import Evaluation, evaluate, predict
-from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.evaluation import Evaluation, counted, evaluate, predict
+from fedforget.federation.rounds import further_round, run_round
 from fedforget.federation.seam import Federation, thread_count
 from fedforget.federation.tasks import Measure
 from fedforget.params import distance
@@ -59,76 +60,68 @@ def measure(
     threads: int = 1,
 ) -> Measures:
     """Test data is measured here; R and D' are measured by the clients that hold them, and only counts come back."""
-    target, retained = measure_clients(federation, state, requests, served, seed=seed, threads=threads)
+    task = Measure(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served))
+    target, retained = measure_clients(federation, state, task)
     model = federation.model
     with thread_count(threads):
         model.load_state_dict(dict(state))
-        on_test = evaluate(model, test, federation.normalisation, federation.classes, federation.device)
+        logits = predict(model, test.features, federation.normalisation, federation.device).cpu()
         triggered = plain = None
         if backdoor is not None:
             triggered, plain = (
-                evaluate(model, caught, federation.normalisation, federation.classes, federation.device)
+                evaluate(model, caught, federation.normalisation, federation.device)
                 for caught in (backdoor.triggered_test(test), backdoor.caught(test))
             )
     if about_features(requests):  # the samples stay: what the model says of them is no memory, its sensitivity is
-        nothing = (0,) * federation.classes
-        target = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
-    labels = {request.label for request in requests if request.kind == "class"}
-    target_class = next(iter(labels)) if len(labels) == 1 else None
+        target = Evaluation()
+    labels = {request.label for request in requests if request.label is not None}
+    per_class = accuracy_by_class(logits, test, federation.classes)
     return Measures(
-        test_acc=on_test.accuracy,
+        test_acc=counted(logits, test).accuracy,
         bd_acc=share_as_trained(target),
         bd_acc_test=None if triggered is None else share_as_trained(triggered),
         bd_acc_plain=None if plain is None else share_as_trained(plain),
         true_acc=share_as_true(target),
         target_loss=target.mean_loss,
         retained_acc=retained.accuracy,
-        target_class_test_acc=None if target_class is None else on_test.per_class[target_class],
-        per_class=on_test.per_class,
+        target_class_test_acc=per_class[labels.pop()] if len(labels) == 1 else None,
+        per_class=per_class,
     )
 
 
 def measure_now_and_later(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    test: Samples,
-    schedule: Schedule,
-    *,
-    served: Sequence[ErasureRequest] = (),
-    backdoor: Backdoor | None = None,
+    case: Case, state: Mapping[str, Tensor], test: Samples, backdoor: Backdoor | None = None
 ) -> tuple[Measures, Measures]:
     """The model as it is, and after one further ordinary round without the target: what is only suppressed
     comes back there."""
 
     def figures(weights: Mapping[str, Tensor]) -> Measures:
         return measure(
-            federation, weights, requests, test,
-            served=served, backdoor=backdoor, seed=schedule.seed, threads=schedule.threads,
+            case.federation, weights, case.requests, test,
+            served=case.served, backdoor=backdoor, seed=case.schedule.seed, threads=case.schedule.threads,
         )  # fmt: skip
 
-    later = run_round(federation, state, further_round(schedule, schedule.rounds, (*served, *requests)))
-    return figures(state), figures(later)
+    further = further_round(case.schedule, case.schedule.rounds, case.exclude)
+    return figures(state), figures(run_round(case.federation, state, further))
 
 
 def measure_clients(
-    federation: Federation,
-    state: Mapping[str, Tensor],
-    requests: Sequence[ErasureRequest],
-    served: Sequence[ErasureRequest] = (),
-    *,
-    seed: int,
-    threads: int,
+    federation: Federation, state: Mapping[str, Tensor], task: Measure
 ) -> tuple[Evaluation, Evaluation]:
-    """(on R, on D') over all clients. What earlier requests erased (`served`) is in neither."""
-    nothing = (0,) * federation.classes
-    target = retained = Evaluation(0, 0, 0, 0, 0, 0, 0.0, nothing, nothing)
-    for reply in federation.ask(
-        Measure(seed=seed, threads=threads, requests=tuple(requests), served=tuple(served)), state
-    ):
-        target = target + Evaluation.from_numbers(reply.numbers, "target", federation.classes)
-        retained = retained + Evaluation.from_numbers(reply.numbers, "retained", federation.classes)
+    """(on R, on D') over all clients. What earlier requests erased (the task's `served`) is in neither."""
+    target = retained = Evaluation()
+    for reply in federation.ask(task, state):
+        target = target + Evaluation.from_numbers(reply.numbers, "target")
+        retained = retained + Evaluation.from_numbers(reply.numbers, "retained")
     return target, retained
+
+
+def accuracy_by_class(logits: Tensor, samples: Samples, classes: int) -> list[float | None]:
+    """For each true class, in percent; None where there is no sample."""
+    true = samples.true_labels.cpu()
+    right = true[logits.argmax(1) == true] if len(true) else true
+    pairs = zip(*(torch.bincount(of, minlength=classes).tolist() for of in (right, true)), strict=True)
+    return [100.0 * hits / count if count else None for hits, count in pairs]
 
 
 def share_as_trained(target: Evaluation) -> float | None:

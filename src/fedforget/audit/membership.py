@@ -13,13 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedforget.audit.attacks import auc, rmia, roc
+from fedforget.audit.case import Case
 from fedforget.audit.distributions import percentage, proportion_error
 from fedforget.audit.scores import SCORES, finite, histogram
 from fedforget.audit.verdict import Reading
@@ -27,10 +27,8 @@ from fedforget.data.samples import Samples
 from fedforget.federation.beside import fingerprint, pairs, same_kind
 from fedforget.federation.client import Client
 from fedforget.federation.evaluation import FORWARD_COST, predict
-from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.params import State, digest
-from fedforget.requests import ErasureRequest
 
 KEPT_BY_AUDIT = "audit-margins"
 """How the names of what a client keeps for the audit begin."""
@@ -64,7 +62,10 @@ class AttackMembership(TargetTask):
         numbers |= _unseen(network, target, client)
         cost = FORWARD_COST * numbers["all/judged"]
         if min(len(target), len(outside)) < FEWEST:
-            note = _too_few(client.index, len(target), len(outside))
+            note = (
+                f"Client {client.index} has {len(target)} target samples and {len(outside)} held-out ones of the same "
+                f"kind; attacks need at least {FEWEST} of each."
+            )
             return Reply(client.index, numbers=numbers, gradient_evaluations=cost, notes=(note,))
         cost += FORWARD_COST * (len(target) + len(outside))
         logits = [predict(network, s.features, client.normalisation, client.device).cpu() for s in (target, outside)]
@@ -92,18 +93,16 @@ class AttackMembership(TargetTask):
             easier = F.softplus(-references).mean(0) - F.softplus(-torch.cat(margins))
             numbers |= _gap("calibrated", *easier.split([len(target), len(outside)]))
         elif known:
-            notes = (_not_scored(client.index, len(known)),)
+            notes = (
+                f"Client {client.index} has not scored all {len(known)} reference models on these samples, or could "
+                "not keep the scores (a Flower node needs a state-dir for it), so there is no attack with references.",
+            )
         curves: dict[str, list[float]] = {}
         for name, (members, others) in sides.items():
             area = auc(members, others)
             assert area is not None, "neither side is empty"
             numbers |= {f"{name}/auc": area.value, f"{name}/error": area.error}
             curves[f"{name}/roc"] = _curve(members, others)
-        for side, score in zip(("target", "outside"), scores["loss"], strict=True):
-            numbers |= {
-                f"{side}/loss": float(-score.mean()),
-                f"{side}/loss_error": float(score.std()) / len(score) ** 0.5,
-            }
         numbers |= _gap("loss", *scores["loss"])
         for side, values in zip(("target", "outside"), margins, strict=True):
             curves[f"margin/{side}"] = histogram(values, *RANGE, BINS).double().tolist()
@@ -127,10 +126,7 @@ def _rmia(margins: Sequence[Tensor], references: Tensor, kinds: Tensor) -> tuple
     mine_in, mine_out = inside.sigmoid(), outside.sigmoid()
     others, between = order[0::2], order[1::2]
     population = mine_out[between], theirs_out[:, between]
-    return (
-        rmia(mine_in, theirs_in, *population),
-        rmia(mine_out[others], theirs_out[:, others], *population),
-    )
+    return rmia(mine_in, theirs_in, *population), rmia(mine_out[others], theirs_out[:, others], *population)
 
 
 def _unseen(network: nn.Module, target: Samples, client: Client) -> dict[str, float]:
@@ -158,20 +154,6 @@ def _key(model: str, samples: str) -> str:
     return f"{KEPT_BY_AUDIT}-{model}-{samples}"
 
 
-def _not_scored(client: int, references: int) -> str:
-    return (
-        f"Client {client} has not scored all {references} reference models on these samples, or could not keep the "
-        "scores (a Flower node needs a state-dir for it), so there is no attack with references."
-    )
-
-
-def _too_few(client: int, target: int, outside: int) -> str:
-    return (
-        f"Client {client} has {target} target samples and {outside} held-out ones of the same kind; attacks need at "
-        f"least {FEWEST} of each."
-    )
-
-
 @dataclass(frozen=True)
 class Membership:
     """What the attacks found over all clients that ask; areas in [0, 1], accuracies in percent.
@@ -185,7 +167,6 @@ class Membership:
     outside: int
     fingerprint: int
     areas: dict[str, Reading]
-    loss: Reading | None
     gap: Reading | None
     loss_gap: Reading | None
     calibrated_gap: Reading | None
@@ -196,27 +177,17 @@ class Membership:
 
 
 def attack_membership(
-    federation: Federation,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    *,
-    served: Sequence[ErasureRequest] = (),
-    references: Sequence[Mapping[str, Tensor]] = (),
-    attack: bool = True,
-    keep: bool = True,
-    seed: int = 0,
-    threads: int = 1,
+    case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = (), *, keep: bool = True
 ) -> Membership:
     """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients,
-    which `keep` what they need for that. Without `attack` the accuracies alone are taken.
+    which `keep` what they need for that. Where the case leaves the attacks out, the accuracies alone are taken.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
-    task = AttackMembership(
-        seed=seed, threads=threads, requests=tuple(requests), served=tuple(served),
-        model=_name(state) if keep else "",
-        references=tuple(_name(reference) for reference in references), attack=attack,
+    task = case.about(
+        AttackMembership, model=digest(state)[:16] if keep else "",
+        references=tuple(digest(state)[:16] for state in references), attack="membership" in case.attacks,
     )  # fmt: skip
-    replies = list(federation.ask(task, state, sorted({request.client for request in requests})))
+    replies = list(case.federation.ask(task, state, case.askers))
     told = [reply for reply in replies if "target/judged" in reply.numbers]
     whole = len(told) == len(replies)
     fingerprint = 0
@@ -257,7 +228,6 @@ def attack_membership(
         outside=int(sum(reply.numbers["outside"] for reply in replies)),
         fingerprint=fingerprint,
         areas={name: r for name in ATTACKS if (r := mean(f"{name}/auc", f"{name}/error"))},
-        loss=mean("target/loss", "target/loss_error"),
         gap=gap(),
         loss_gap=mean("loss/gap", "loss/gap_error"),
         calibrated_gap=mean("calibrated/gap", "calibrated/gap_error"),
@@ -285,7 +255,3 @@ def _accuracy_gap(numbers: Mapping[str, float]) -> tuple[float, float]:
     n, m, hits = (int(numbers[name]) for name in ("target/judged", "outside/judged", "outside/hits"))
     inside = 100.0 * numbers["target/hits"] / n
     return inside - 100.0 * hits / m, 100.0 * proportion_error(hits, m) * math.sqrt(1 + m / n)
-
-
-def _name(state: Mapping[str, Any]) -> str:
-    return digest(state)[:16]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
-from fedforget.federation.observed import Observed, Progress, silent
+from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.rounds import Schedule, drawn, train
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import CountSamples, Reply, Task
@@ -27,22 +27,23 @@ from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
 
+class KeptModel(Protocol):
+    """A place for a model with a note on it (`runs.store.NotedModel`). What is missing, damaged or not what belongs
+    there is None: it is made anew, never trusted."""
+
+    def load_whole(self) -> tuple[dict[str, Any], State] | None: ...
+
+    def save(self, state: Mapping[str, Tensor], round: int | None = None, **note: Any) -> None: ...
+
+    def drop(self) -> None: ...
+
+
 class OracleCache(Protocol):
-    """Keeps trained models by key, and the newest round of one that is not finished (in a folder: `runs.oracle_cache`).
+    """Keeps trained models by key, and the newest round of one that is not finished."""
 
-    What is missing, damaged or not the one that was kept under this key is None: it is made anew, never trusted."""
+    def model(self, key: str) -> KeptModel: ...
 
-    def load(self, key: str) -> State | None: ...
-
-    def save(self, key: str, state: Mapping[str, Tensor], ingredients: Mapping[str, Any]) -> None:
-        """`ingredients` is what the key was made of, for a person to read."""
-        ...
-
-    def load_round(self, key: str) -> tuple[int, State] | None: ...
-
-    def save_round(self, key: str, round: int, state: Mapping[str, Tensor]) -> None: ...
-
-    def drop_round(self, key: str) -> None: ...
+    def rounds(self, key: str) -> KeptModel: ...
 
 
 def oracle_schedule(schedule: Schedule, number: int) -> Schedule:
@@ -81,15 +82,20 @@ def oracle_models(
         raise InputError(f"The number of oracles is {count}, but it must be 1 or larger.")
     exclude = (*served, *requests)
     federation.check(exclude)
-    ensemble = _Ensemble(federation, exclude, schedule, count, data, cache)
-    if retrained is not None:
-        ensemble.models[0] = ensemble.taken(retrained)
-    ensemble.find()
+    shared = {} if cache is None else shared_ingredients(federation, exclude, schedule, data)
+    made_of = [oracle_ingredients(shared, oracle_schedule(schedule, number)) for number in range(count)]
+    models = {} if retrained is None else {0: _as_trained(federation, retrained)}
+    for number, ingredients in enumerate(made_of):
+        kept = None if cache is None or number in models else cache.model(oracle_key(ingredients)).load_whole()
+        if kept is not None:
+            models[number] = _as_trained(federation, kept[1])
+    lacking = [number for number in range(count) if number not in models]
     replies = len(drawn(federation.clients, schedule.train_task(0, exclude)))
-    attended = _Attended(federation, replies, len(ensemble.lacking) * schedule.rounds, progress)
-    for number in ensemble.lacking:
-        ensemble.train(attended, number)
-    return [ensemble.models[number] for number in range(count)]
+    attended = _Attended(federation, replies, len(lacking) * schedule.rounds, progress)
+    for number in lacking:
+        own = oracle_schedule(schedule, number)
+        models[number] = _trained(attended, own, exclude, cache, made_of[number])
+    return [models[number] for number in range(count)]
 
 
 def shared_ingredients(
@@ -132,88 +138,55 @@ def oracle_key(ingredients: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(ingredients, sort_keys=True).encode()).hexdigest()
 
 
-class _Ensemble:
-    """The oracles of one call: those that are there, and how the others come to be."""
-
-    def __init__(
-        self,
-        federation: Federation,
-        exclude: Sequence[ErasureRequest],
-        schedule: Schedule,
-        count: int,
-        data: str,
-        cache: OracleCache | None,
-    ) -> None:
-        self.models: dict[int, State] = {}
-        self._model, self._device = federation.model, federation.device
-        self._exclude, self._cache = tuple(exclude), cache
-        self._schedules = [oracle_schedule(schedule, number) for number in range(count)]
-        self._shared = {} if cache is None else shared_ingredients(federation, exclude, schedule, data)
-
-    @property
-    def lacking(self) -> list[int]:
-        return [number for number in range(len(self._schedules)) if number not in self.models]
-
-    def _ingredients(self, number: int) -> dict[str, Any]:
-        return oracle_ingredients(self._shared, self._schedules[number])
-
-    def taken(self, state: Mapping[str, Tensor]) -> State:
-        """A state from a file, as training leaves it: a file does not keep the order, and flattening depends on it."""
-        return copy_state({name: state[name] for name in self._model.state_dict()}, self._device)
-
-    def find(self) -> None:
-        """Take what the cache has."""
-        for number in self.lacking:
-            kept = None if self._cache is None else self._cache.load(oracle_key(self._ingredients(number)))
-            if kept is not None:
-                self.models[number] = self.taken(kept)
-
-    def train(self, federation: _Attended, number: int) -> None:
-        """Train this oracle, from where an interruption left it."""
-        schedule, ingredients = self._schedules[number], self._ingredients(number)
-        key = oracle_key(ingredients)
-        saved = None if self._cache is None else self._cache.load_round(key)
-        if saved is not None:
-            start, state = saved[0], self.taken(saved[1])
-        else:
-            start, state = 0, fresh_start(self._model, schedule, RetrainSettings())
-        federation.begin(start)
-
-        def keep(done: int, current: State) -> None:
-            if self._cache is not None and federation.complete:
-                self._cache.save_round(key, done, current)
-
-        state = train(federation, state, schedule, start=start, exclude=self._exclude, on_round=keep)
-        self.models[number] = state
-        if self._cache is not None and federation.complete:
-            self._cache.save(key, state, ingredients)
-            self._cache.drop_round(key)
+def _as_trained(federation: Federation, state: Mapping[str, Tensor]) -> State:
+    """A state from a file, as training leaves it: a file does not keep the order, and flattening depends on it."""
+    return copy_state({name: state[name] for name in federation.model.state_dict()}, federation.device)
 
 
-class _Attended(Observed):
-    """A federation that tells how far it is, and notes whether a client missed a round: a federation on other machines
-    goes on without one that is away, and a model without its data must not be kept for one with them."""
+def _trained(
+    federation: _Attended,
+    schedule: Schedule,
+    exclude: Sequence[ErasureRequest],
+    cache: OracleCache | None,
+    ingredients: Mapping[str, Any],
+) -> State:
+    """Train one oracle, from where an interruption left it."""
+    key = oracle_key(ingredients)
+    saved = None if cache is None else cache.rounds(key).load_whole()
+    if saved is not None:
+        start, state = int(saved[0]["round"]), _as_trained(federation, saved[1])
+    else:
+        start, state = 0, fresh_start(federation.model, schedule, RetrainSettings())
+    federation.begin(start)
+
+    def keep(done: int, current: State) -> None:
+        if cache is not None and federation.complete:
+            cache.rounds(key).save(current, done)
+
+    state = train(federation, state, schedule, start=start, exclude=exclude, on_round=keep)
+    if cache is not None and federation.complete:
+        cache.model(key).save(state, ingredients=dict(ingredients))  # for a person to read
+        cache.rounds(key).drop()
+    return state
+
+
+class _Attended(Watched):
+    """Notes too whether a client missed a round: a federation on other machines goes on without one that is away, and a
+    model without its data must not be kept for one with them."""
 
     def __init__(self, federation: Federation, replies_a_round: int, rounds: int, progress: Progress) -> None:
-        super().__init__(federation)
-        self._progress, self._round = progress, replies_a_round
-        self._done, self._total = 0, rounds * self._round
-        self.complete = True
+        super().__init__(federation, "oracles", rounds * replies_a_round, progress)
+        self._round, self.complete = replies_a_round, True
 
     def begin(self, rounds_done: int) -> None:
         """A model that has this many rounds behind it is trained next."""
         self.complete = True
-        self._add(rounds_done * self._round)
+        self.add(rounds_done * self._round)
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         asked = list(self.clients if to is None else to)
         replies = 0
         for reply in super().ask(task, state, asked):
             replies += 1
-            self._add(1)
             yield reply
         self.complete &= replies == len(asked)
-
-    def _add(self, steps: int) -> None:
-        self._done = min(self._done + steps, self._total)
-        self._progress("oracles", self._done, self._total)

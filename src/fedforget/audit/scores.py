@@ -20,15 +20,13 @@ MARGIN_LIMIT = 100.0
 def loss_score(logits: Tensor, labels: Tensor) -> Tensor:
     """log p_y, the cross entropy with its sign turned (Yeom et al. 2018, arXiv 1709.01604): [n], at most 0."""
     logits, labels = _checked(logits, labels)
-    return F.log_softmax(logits, dim=1)[torch.arange(len(labels)), labels] if len(labels) else _nothing()
+    return F.log_softmax(logits, dim=1).gather(1, labels[:, None])[:, 0]
 
 
 def entropy_score(logits: Tensor, labels: Tensor) -> Tensor:
     """sum_c p_c log p_c, the entropy with its sign turned (Song and Mittal 2021, arXiv 2003.10595): [n], in
     [-log classes, 0]. It does not look at the label: a sure mistake counts as remembered."""
     logits, labels = _checked(logits, labels)
-    if not len(labels):
-        return _nothing()
     log_p = F.log_softmax(logits, dim=1)
     return (log_p.exp() * log_p).sum(1)
 
@@ -39,11 +37,9 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 
     Unlike p_y it does not round to 1 and is close to normal over retrained models."""
     logits, labels = _checked(logits, labels)
-    if not len(labels):
-        return _nothing()
-    own = F.one_hot(labels, logits.shape[1]).bool()
-    others = logits.masked_fill(own, -torch.inf).logsumexp(1)
-    return (logits[own] - others).clamp(-MARGIN_LIMIT, MARGIN_LIMIT)
+    own = labels[:, None]
+    others = logits.scatter(1, own, -torch.inf).logsumexp(1)
+    return (logits.gather(1, own)[:, 0] - others).clamp(-MARGIN_LIMIT, MARGIN_LIMIT)
 
 
 SCORES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -84,7 +80,3 @@ def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[1]:
         raise InputError(f"A label is outside 0 to {logits.shape[1] - 1}, the classes that the logits have.")
     return logits, labels
-
-
-def _nothing() -> Tensor:
-    return torch.zeros(0, dtype=torch.float64)

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from fedforget.audit.student import student_distribution, student_quantile
@@ -81,15 +81,15 @@ class Finding:
     name: str
     value: float | None
     before: float | None
-    expected: float | None
-    low: float | None
-    high: float | None
-    p_remembers: float | None
-    p_over: float | None
-    p_before: float | None
+    expected: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_remembers: float | None = None
+    p_over: float | None = None
+    p_before: float | None = None
     """That of the model before remembering."""
-    says: Literal["as if never seen", "remembers", "over-forgotten", "missing"]
-    rest: bool
+    says: Literal["as if never seen", "remembers", "over-forgotten", "missing"] = "missing"
+    rest: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,14 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
 def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = False) -> Verdict:
     """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone. `exact`: the
     subject is known never to have seen the target; then the findings are there to be read, and decide nothing."""
-    tests = [_Test.of(e, with_oracle) for e in evidence]
+    tests = [_tested(e, with_oracle) for e in evidence]
     able, worse = [e.memory for e in evidence], [e.over for e in evidence]
-    remembers, noticed = _holm([t.remembers for t in tests], able), _holm([t.before for t in tests], able)
-    over = _holm([t.over for t in tests], worse)
-    findings = tuple(_finding(e, test, r, o) for e, test, r, o in zip(evidence, tests, remembers, over, strict=True))
+    remembers, noticed = _holm([t.p_remembers for t in tests], able), _holm([t.p_before for t in tests], able)
+    over = _holm([t.p_over for t in tests], worse)
+    findings = tuple(
+        replace(test, says="remembers" if r else "over-forgotten" if o else test.says)
+        for test, r, o in zip(tests, remembers, over, strict=True)
+    )
     count = max((len(e.oracles) for e in evidence), default=0) if with_oracle else 0
 
     def verdict(word: Word, reasons: list[str], would_change: str) -> Verdict:
@@ -162,31 +165,24 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = F
     return verdict("forgotten", [why], f"any of {', '.join(f.name for f in findings)} clearly beyond its interval")
 
 
-@dataclass(frozen=True)
-class _Test:
-    """One-sided p-values, and where an oracle is expected: None where a reading is missing."""
-
-    remembers: float | None = None
-    over: float | None = None
-    before: float | None = None
-    expected: float | None = None
-    low: float | None = None
-    high: float | None = None
-
-    @classmethod
-    def of(cls, e: Evidence, with_oracle: bool) -> _Test:
-        if e.subject is None or (with_oracle and len(e.oracles) < 2):
-            return cls()
-        sign = 1.0 if e.remembers == "high" else -1.0
-        expected, spread, freedom = _expectation(e, e.subject.error, with_oracle)
-        t = sign * (e.subject.value - expected) / spread
-        before = None
-        if e.before is not None:
-            _, its_spread, its_freedom = _expectation(e, e.before.error, with_oracle)
-            before = _above(sign * (e.before.value - expected) / its_spread, its_freedom)
-        reach = student_quantile(1.0 - LEVEL, freedom) * spread
-        remembers, over = (_above(t, freedom) if e.memory else None), (_above(-t, freedom) if e.over else None)
-        return cls(remembers, over, before if e.memory else None, expected, expected - reach, expected + reach)
+def _tested(e: Evidence, with_oracle: bool) -> Finding:
+    """The one-sided p-values of a measure and where an oracle is expected, before any correction."""
+    value, before = (None if reading is None else reading.value for reading in (e.subject, e.before))
+    if e.subject is None or (with_oracle and len(e.oracles) < 2):
+        return Finding(e.name, value, before, rest=e.rest)
+    sign = 1.0 if e.remembers == "high" else -1.0
+    expected, spread, freedom = _expectation(e, e.subject.error, with_oracle)
+    t = sign * (e.subject.value - expected) / spread
+    p_before = None
+    if e.before is not None and e.memory:
+        _, its_spread, its_freedom = _expectation(e, e.before.error, with_oracle)
+        p_before = _above(sign * (e.before.value - expected) / its_spread, its_freedom)
+    reach = student_quantile(1.0 - LEVEL, freedom) * spread
+    return Finding(
+        e.name, value, before, expected, expected - reach, expected + reach,
+        _above(t, freedom) if e.memory else None, _above(-t, freedom) if e.over else None, p_before,
+        "as if never seen", e.rest,
+    )  # fmt: skip
 
 
 def _expectation(e: Evidence, error: float, with_oracle: bool) -> tuple[float, float, int]:
@@ -221,20 +217,6 @@ def _holm(values: Sequence[float | None], family: Sequence[bool]) -> list[bool]:
             break
         found[place] = True
     return found
-
-
-def _finding(e: Evidence, test: _Test, remembers: bool, over: bool) -> Finding:
-    says: Literal["as if never seen", "remembers", "over-forgotten", "missing"] = "as if never seen"
-    if test.expected is None:
-        says = "missing"
-    elif remembers:
-        says = "remembers"
-    elif over:
-        says = "over-forgotten"
-    return Finding(
-        e.name, None if e.subject is None else e.subject.value, None if e.before is None else e.before.value,
-        test.expected, test.low, test.high, test.remembers, test.over, test.before, says, e.rest,
-    )  # fmt: skip
 
 
 def _reason(f: Finding, with_oracle: bool) -> str:

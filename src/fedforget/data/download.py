@@ -47,18 +47,18 @@ def verify(path: Path, md5: str) -> None:
         raise InputError(f"The data file {path} is damaged (its md5 is wrong); copy it again.")
 
 
-def fetch(urls: str | Sequence[str], destination: Path, md5: str, progress: Progress | None = None) -> Path:
+def fetch(urls: str | Sequence[str], destination: Path, md5: str) -> Path:
     """Bring `destination` into place from the first of the `urls` that works; a file that is already right is kept.
 
     What a broken connection has brought stays in a `.part` file, and the next mirror or the next call goes on there.
-    Without a `progress` callback a bar is drawn, if somebody can see it."""
+    A bar is drawn, if somebody can see it."""
     mirrors = [urls] if isinstance(urls, str) else list(urls)
     part = destination.with_name(destination.name + ".part")
     try:
         if matches(destination, md5):
             return destination
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with _bar(destination.name) if progress is None else _as_is(progress) as report:
+        with _bar(destination.name) as report:
             reasons = []
             for url in mirrors:
                 try:
@@ -154,11 +154,6 @@ def _cannot_write(destination: Path, error: OSError) -> InputError:
         f"{destination.name} cannot be written to {destination.parent} ({error.strerror or error}); "
         "set XDG_CACHE_HOME to a folder you may write to."
     )
-
-
-@contextmanager
-def _as_is(progress: Progress) -> Iterator[Progress]:
-    yield progress
 
 
 @contextmanager

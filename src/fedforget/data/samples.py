@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -50,10 +50,6 @@ class Samples:
         labels = labels.to(torch.int64)
         ids = torch.arange(first_id, first_id + len(labels), dtype=torch.int64)
         return cls(features, labels, labels.clone(), ids)
-
-    @classmethod
-    def concatenate(cls, parts: list[Samples]) -> Samples:
-        return cls(*(torch.cat([getattr(part, item.name) for part in parts]) for item in fields(cls)))
 
 
 def labelled_samples(features: Tensor, labels: Tensor, classes: int, source: object, first_id: int = 0) -> Samples:

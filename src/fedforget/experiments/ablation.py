@@ -23,9 +23,10 @@ from fedforget.experiments.scenario import Scenario
 from fedforget.experiments.summaries import where
 from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
-from fedforget.methods.fedaf.extensions.principal import jacobian, samples_that_fit, spectral_error
+from fedforget.methods.fedaf.extensions.principal import all_rows, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import OVERWRITE, PaperSettings
+from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.seeds import derive_seed
 
@@ -100,7 +101,7 @@ def sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
         samples = sketch_samples(client, task)
         if len(samples) <= min(samples_that_fit(client.model), LARGEST_GRAM):
             rows, seed = sketch_at_client(client, task).rows, derive_seed(task.seed, "sketch")
-            j = jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed)
+            j = all_rows(Jacobian(client.model, samples, client.inputs, labels=settings.sketch_labels, seed=seed))
             error = spectral_error(j, rows)
     return known.setdefault(settings.sketch, error)
 

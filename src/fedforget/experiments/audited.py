@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.examine import ORACLES, Case, Examination, examine, examine_oracles, judge
+from fedforget.audit.case import Case
+from fedforget.audit.examine import ORACLES, Examination, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models, oracle_schedule
 from fedforget.errors import FedForgetError
 from fedforget.experiments.columns import Columns, Line, beside_paper, mean, notes_of, table

@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedforget.audit.case import Case
 from fedforget.audit.durability import ROUNDS, beside_unseen
 from fedforget.audit.membership import attack_membership
 from fedforget.errors import FedForgetError
@@ -64,13 +65,11 @@ def curve(
 ) -> dict[str, dict[str, float | None]]:
     """The figures after each of `rounds`, by their number as a word (they go through JSON). `now`: what was measured
     before any of them."""
-    schedule, found = scenario.schedule, {}
-    for done, state in further_rounds(scenario.federation, before, schedule, scenario.requests, max(rounds)):
+    case, found = Case(scenario.federation, scenario.requests, scenario.schedule), {}
+    for done, state in further_rounds(case.federation, before, case.schedule, case.exclude, max(rounds)):
         if done in rounds:
             measured = scenario.measure(state) if done else now
-            attacked = attack_membership(
-                scenario.federation, state, scenario.requests, keep=False, seed=schedule.seed, threads=schedule.threads
-            )
+            attacked = attack_membership(case, state, keep=False)
             found[str(done)] = {name: measured[name] for name in KEPT} | beside_unseen(attacked)
     return found
 

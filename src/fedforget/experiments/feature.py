@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedforget.audit.case import Case
 from fedforget.audit.feature_sensitivity import measure_sensitivity
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.columns import Columns, Line, counted, mean, notes_of, table
@@ -58,10 +59,9 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         again = (spec.method, spec.preset) == AGAIN
         served = replace(spec, method=RETRAIN, overrides={"oracle": 1}) if again else spec
         state, cost = model_of(served, scenario)
+        case = Case(scenario.federation, scenario.requests, scenario.schedule)
         heard = {
-            name: measure_sensitivity(
-                scenario.federation, model, scenario.requests, seed=scenario.spec.seed, threads=scenario.options.threads
-            ).to_json()
+            name: measure_sensitivity(case, model).to_json()
             for name, model in (("now", state), ("before", scenario.before))
         }
         return scenario.measure(state) | cost | {

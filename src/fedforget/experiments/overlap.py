@@ -32,7 +32,7 @@ from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import distinct, grouped, values, where
 from fedforget.experiments.tables import Table
 from fedforget.federation.client import Client
-from fedforget.federation.evaluation import evaluate
+from fedforget.federation.evaluation import counted, predict
 from fedforget.federation.seam import thread_count
 from fedforget.methods.fedaf.memory_generator import MemoryKind, generate_memory
 
@@ -60,14 +60,14 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         learner = replace(client, samples=replace(client.samples, labels=labels))
         task = replace(schedule.train_task(0), epochs=epochs, purpose=f"overlap {spec.preset}")
         reply = task.run(scenario.initial, learner)
-        tested = evaluate(
-            client.load(reply.tensors), scenario.dataset.test, client.normalisation, client.classes, client.device
-        )
+        test = scenario.dataset.test
+        logits = predict(client.load(reply.tensors), test.features, client.normalisation, client.device).cpu()
     (target,) = scenario.spec.labels
-    hits, count = (sum(numbers) - numbers[target] for numbers in (tested.class_correct, tested.class_count))
+    own = test.true_labels == target
     return {
-        "test_acc": tested.accuracy, "target_class_test_acc": tested.per_class[target],
-        "non_target_acc": 100.0 * hits / count if count else None,
+        "test_acc": counted(logits, test).accuracy,
+        "target_class_test_acc": counted(logits[own], test.select(own)).accuracy,
+        "non_target_acc": counted(logits[~own], test.select(~own)).accuracy,
         "gradient_evaluations": evaluations + reply.gradient_evaluations,
         "samples": len(client.samples), "epochs": epochs,
     }  # fmt: skip

@@ -280,7 +280,7 @@ class Scenario:
         """BD Acc of one request's target; None where nothing of it was poisoned."""
         task = Measure(seed=self.spec.seed, threads=self.options.threads, requests=(request,))
         (reply,) = self.federation.ask(task, state, [request.client])
-        target = Evaluation.from_numbers(reply.numbers, "target", self.federation.classes)
+        target = Evaluation.from_numbers(reply.numbers, "target")
         return 100.0 * target.flipped_hits / target.evidence if target.evidence else None
 
     def bd_acc_plain(self, state: Mapping[str, Tensor], request: ErasureRequest) -> float | None:
@@ -293,9 +293,8 @@ class Scenario:
         with thread_count(self.options.threads):
             client.load(state)
             found = evaluate(
-                client.model, client.samples.select(flipped).with_features(clean), client.normalisation,
-                client.classes, client.device,
-            )  # fmt: skip
+                client.model, client.samples.select(flipped).with_features(clean), client.normalisation, client.device
+            )
         return share_as_trained(found)
 
     def figures_before(self, requests: Sequence[ErasureRequest] | None = None) -> dict[str, Any]:

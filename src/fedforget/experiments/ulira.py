@@ -132,7 +132,7 @@ def _compare(phi_u: tuple[tuple[float, ...], ...], phi_r: tuple[tuple[float, ...
     lira, divergence = u_lira(unlearned, retrained), klom(unlearned, retrained)
     if lira is None or divergence is None:
         return None
-    return Told(lira, divergence.percentile_95, float(unlearned.mean() - retrained.mean()))
+    return Told(lira, float(divergence.quantile(0.95)), float(unlearned.mean() - retrained.mean()))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,15 @@ of training, a gradient) is recorded once as a CUDA graph and replayed for every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+
+from fedforget.params import trainable
 
 Loss = Callable[..., tuple[Tensor, Tensor]]
 """From the tensors of a batch to what is differentiated, and to figures that someone wants to see."""
@@ -59,19 +61,13 @@ def in_half(wanted: bool) -> AbstractContextManager[object]:
 
 
 def gradient_of(
-    loss: Loss,
-    model: nn.Module,
-    parameters: Mapping[str, Tensor],
-    key: tuple[object, ...],
-    *,
-    half: bool = False,
-    record: bool = True,
+    loss: Loss, model: nn.Module, key: tuple[object, ...], *, half: bool = False, record: bool = True
 ) -> Gradient:
-    """The gradient of `loss` at the model's weights, whatever they are when it is called: what autograd gives. On a GPU
-    it is `recorded` (unless told not to) and may be computed `in_half`, as training is; what a call returns is
-    overwritten by the next. The loss must change no weight then: a layer that keeps running statistics has to be in
-    evaluation mode."""
-    places = list(parameters.values())
+    """The gradient of `loss` by what is trainable now, at the model's weights whatever they are when it is called: what
+    autograd gives. On a GPU it is `recorded` (unless told not to) and may be computed `in_half`, as training is; what a
+    call returns is overwritten by the next. The loss must change no weight then: a layer that keeps running statistics
+    has to be in evaluation mode."""
+    places = list(trainable(model).values())
     captures = record and can_capture(model, places[0].device)
 
     def work(*batch: Tensor) -> tuple[Sequence[Tensor], Tensor]:

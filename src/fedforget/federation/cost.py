@@ -40,14 +40,8 @@ class Cost:
         return sum(self.seconds.values())
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "seconds": self.total_seconds,
-            "seconds_by_stage": dict(self.seconds),
-            "gradient_evaluations": self.gradient_evaluations,
-            "bytes": self.bytes,
-            "stored_bytes": self.stored_bytes,
-            "peak_bytes": self.peak_bytes,
-        }
+        figures = {name: getattr(self, name) for name in _FIGURES}
+        return {"seconds": self.total_seconds, "seconds_by_stage": dict(self.seconds), **figures}
 
     @classmethod
     def total(cls, costs: Iterable[Cost]) -> Cost:
@@ -64,8 +58,10 @@ class Cost:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Cost:
-        names = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
-        return cls(dict(values["seconds_by_stage"]), *(values[name] for name in names))
+        return cls(dict(values["seconds_by_stage"]), *(values[name] for name in _FIGURES))
+
+
+_FIGURES = ("gradient_evaluations", "bytes", "stored_bytes", "peak_bytes")
 
 
 class Meter(Observed):
@@ -142,11 +138,12 @@ class Meter(Observed):
 
 
 class CheckpointStore(Protocol):
-    """Keeps the newest state of one long computation, with what it has cost so far; where, is its own affair."""
+    """Keeps the newest state of one long computation, with a note of its `round` and of its `cost`; where, is its own
+    affair (`runs.store.NotedModel`)."""
 
-    def load(self) -> tuple[int, State, dict[str, Any]] | None: ...
+    def load(self) -> tuple[dict[str, Any], State] | None: ...
 
-    def save(self, round: int, state: State, cost: dict[str, Any]) -> None: ...
+    def save(self, state: State, round: int, *, cost: dict[str, Any]) -> None: ...
 
 
 class Checkpoints:
@@ -161,12 +158,12 @@ class Checkpoints:
         saved = self._store.load()
         if saved is None:
             return None
-        round, state, cost = saved
-        self._meter.cost = Cost.from_json(cost)
-        return round, state
+        note, state = saved
+        self._meter.cost = Cost.from_json(note["cost"])
+        return note["round"], state
 
     def save(self, round: int, state: State) -> None:
-        self._store.save(round, state, self._meter.so_far().to_json())
+        self._store.save(state, round, cost=self._meter.so_far().to_json())
 
 
 class PeakMemory:

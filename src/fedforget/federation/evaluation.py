@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
 
 import torch
 from torch import Tensor, nn
@@ -25,15 +25,13 @@ class Evaluation:
     `evidence`: how many carry a flipped label, and `flipped_hits`: how many of those the model gives the flipped label.
     `loss`: summed cross entropy against the trained label."""
 
-    count: int
-    as_trained: int
-    as_true: int
-    evidence: int
-    flipped_hits: int
-    flipped_as_true: int
-    loss: float
-    class_count: tuple[int, ...]
-    class_correct: tuple[int, ...]
+    count: int = 0
+    as_trained: int = 0
+    as_true: int = 0
+    evidence: int = 0
+    flipped_hits: int = 0
+    flipped_as_true: int = 0
+    loss: float = 0.0
 
     @property
     def accuracy(self) -> float | None:
@@ -44,37 +42,16 @@ class Evaluation:
     def mean_loss(self) -> float | None:
         return self.loss / self.count if self.count else None
 
-    @property
-    def per_class(self) -> list[float | None]:
-        """Accuracy for each true class, in percent; None where there is no sample."""
-        return [100.0 * c / n if n else None for c, n in zip(self.class_correct, self.class_count, strict=True)]
-
     def __add__(self, other: Evaluation) -> Evaluation:
-        return Evaluation(
-            **{field: getattr(self, field) + getattr(other, field) for field in _COUNTS},
-            class_count=tuple(a + b for a, b in zip(self.class_count, other.class_count, strict=True)),
-            class_correct=tuple(a + b for a, b in zip(self.class_correct, other.class_correct, strict=True)),
-        )
+        return Evaluation(*(mine + theirs for mine, theirs in zip(astuple(self), astuple(other), strict=True)))
 
     def to_numbers(self, prefix: str) -> dict[str, float]:
-        numbers = {f"{prefix}/{field}": float(getattr(self, field)) for field in _COUNTS}
-        for c, (count, correct) in enumerate(zip(self.class_count, self.class_correct, strict=True)):
-            numbers[f"{prefix}/class_count/{c}"] = float(count)
-            numbers[f"{prefix}/class_correct/{c}"] = float(correct)
-        return numbers
+        return {f"{prefix}/{name}": float(value) for name, value in asdict(self).items()}
 
     @classmethod
-    def from_numbers(cls, numbers: Mapping[str, float], prefix: str, classes: int) -> Evaluation:
-        counts = {field: int(numbers[f"{prefix}/{field}"]) for field in _COUNTS if field != "loss"}
-        return cls(
-            **counts,
-            loss=numbers[f"{prefix}/loss"],
-            class_count=tuple(int(numbers[f"{prefix}/class_count/{c}"]) for c in range(classes)),
-            class_correct=tuple(int(numbers[f"{prefix}/class_correct/{c}"]) for c in range(classes)),
-        )
-
-
-_COUNTS = ("count", "as_trained", "as_true", "evidence", "flipped_hits", "flipped_as_true", "loss")
+    def from_numbers(cls, numbers: Mapping[str, float], prefix: str) -> Evaluation:
+        counts = {item.name: int(numbers[f"{prefix}/{item.name}"]) for item in fields(cls) if item.name != "loss"}
+        return cls(**counts, loss=numbers[f"{prefix}/loss"])
 
 
 @torch.no_grad()
@@ -89,14 +66,16 @@ def predict(
     return torch.cat([model(normalisation(part.to(device))).float() for part in features.split(batch_size)])
 
 
-def evaluate(
-    model: nn.Module, samples: Samples, normalisation: Normalisation, classes: int, device: torch.device
-) -> Evaluation:
+def evaluate(model: nn.Module, samples: Samples, normalisation: Normalisation, device: torch.device) -> Evaluation:
     """Run the samples through the model and count."""
+    return counted(predict(model, samples.features, normalisation, device), samples)
+
+
+def counted(logits: Tensor, samples: Samples) -> Evaluation:
+    """The counts of predictions that are there already."""
     if len(samples) == 0:
-        return Evaluation(0, 0, 0, 0, 0, 0, 0.0, (0,) * classes, (0,) * classes)
-    logits = predict(model, samples.features, normalisation, device).cpu()
-    labels, true = samples.labels.cpu(), samples.true_labels.cpu()
+        return Evaluation()
+    logits, labels, true = logits.cpu(), samples.labels.cpu(), samples.true_labels.cpu()
     guess = logits.argmax(1)
     flipped = labels != true
     correct = guess == true
@@ -108,8 +87,6 @@ def evaluate(
         flipped_hits=int((guess == labels)[flipped].sum()),
         flipped_as_true=int(correct[flipped].sum()),
         loss=float(F.cross_entropy(logits, labels, reduction="sum")),
-        class_count=tuple(torch.bincount(true, minlength=classes).tolist()),
-        class_correct=tuple(torch.bincount(true[correct], minlength=classes).tolist()),
     )
 
 
@@ -120,6 +97,5 @@ def measure_at_client(task: Measure, state: Mapping[str, Tensor], client: Client
     retained = client.retained((*task.served, *task.requests))
     numbers: dict[str, float] = {}
     for name, samples in (("target", target), ("retained", retained)):
-        result = evaluate(model, samples, client.normalisation, client.classes, client.device)
-        numbers |= result.to_numbers(name)
+        numbers |= evaluate(model, samples, client.normalisation, client.device).to_numbers(name)
     return Reply(client.index, numbers=numbers, gradient_evaluations=FORWARD_COST * len(client.samples))

@@ -48,9 +48,12 @@ class Watched(Observed):
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
         for reply in super().ask(task, state, to):
             if not isinstance(task, Withdraw):
-                self._done = min(self._done + 1, self._total)
-                self._progress(self._what, self._done, self._total)
+                self.add(1)
             yield reply
+
+    def add(self, steps: int) -> None:
+        self._done = min(self._done + steps, self._total)
+        self._progress(self._what, self._done, self._total)
 
 
 class Attentive(Observed):

@@ -12,8 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Any
 
 from torch import Tensor
 
@@ -24,22 +24,14 @@ from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Task, Withdraw
-from fedforget.methods import cdp, frr, sga
-from fedforget.methods.checks import check_targets, own
+from fedforget.methods import cdp, federaser, fedosd, fedquit, frr, negation, pgd, sga
+from fedforget.methods.checks import check_targets, options_of, own, words_among
+from fedforget.methods.features import ReadFeatures
+from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
+from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.method import forget_with_fedaf
-from fedforget.methods.fedaf.settings import (
-    CONVENTIONAL,
-    CONVENTIONAL_REPLACING,
-    OVERWRITE,
-    PAPER,
-    OverwriteSettings,
-)
-from fedforget.methods.fedaf.tasks import TASKS as FEDAF_TASKS
-from fedforget.methods.federaser import FedEraserSettings, forget_with_federaser
-from fedforget.methods.fedosd import FedOSDSettings, MeanGradient, forget_with_fedosd
-from fedforget.methods.fedquit import Distil, FedQUITSettings, forget_with_fedquit
-from fedforget.methods.negation import NegationSettings, forget_by_negation
-from fedforget.methods.pgd import Climb, PGDSettings, forget_with_pgd
+from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, OVERWRITE, PAPER, OverwriteSettings
+from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.rebuild import RebuildSettings, rebuild
 from fedforget.methods.retrain import RetrainSettings, retrain
 from fedforget.methods.rungs import LADDER, RUNGS, LadderSettings
@@ -81,6 +73,7 @@ class Method:
     """Refuses what the method cannot serve with its settings, whoever holds the data."""
 
 
+FEDAF_TASKS = (Forget, BuildSketch, OfferKey, BuildMaskedSketch, ReadFeatures)
 _SAMPLES_STAY = "it takes back what the samples' labels taught, and the samples stay"
 _PAPER_SAYS_NOTHING = "it is the paper's, which says nothing of features"
 METHODS: dict[str, Method] = {
@@ -133,33 +126,35 @@ METHODS: dict[str, Method] = {
         check=lambda settings, requests: cdp.classes_of(requests),
     ),
     "pgd": Method(
-        forget_with_pgd,
-        {"default": PGDSettings()},
+        pgd.forget_with_pgd,
+        {"default": pgd.PGDSettings()},
         "climb the target's loss near the others' mean",
-        (Climb,),
+        (pgd.Climb,),
         no_feature=_SAMPLES_STAY,
     ),
     "federaser": Method(
-        forget_with_federaser,
-        {"default": FedEraserSettings()},
+        federaser.forget_with_federaser,
+        {"default": federaser.FedEraserSettings()},
         "go through the kept rounds again without the target",
         needs_history=True,
     ),
     "fedquit": Method(
-        forget_with_fedquit,
-        {"default": FedQUITSettings()},
+        fedquit.forget_with_fedquit,
+        {"default": fedquit.FedQUITSettings()},
         "imitate oneself without the trained label",
-        (Distil,),
+        (fedquit.Distil,),
         no_feature=_SAMPLES_STAY,
     ),
     "fedosd": Method(
-        forget_with_fedosd,
-        {"default": FedOSDSettings()},
+        fedosd.forget_with_fedosd,
+        {"default": fedosd.FedOSDSettings()},
         "forget across the retained gradients",
-        (MeanGradient,),
+        (fedosd.MeanGradient,),
         no_feature=_SAMPLES_STAY,
     ),
-    "not": Method(forget_by_negation, {"default": NegationSettings()}, "negate the first layer and train on"),
+    "not": Method(
+        negation.forget_by_negation, {"default": negation.NegationSettings()}, "negate the first layer and train on"
+    ),
 }
 DEFAULT_METHOD = LADDER
 """It has settings and no row: it is climbed (`runs/ladder.py`), and its rungs are methods."""
@@ -210,20 +205,14 @@ def _opened(settings: Any, names: Iterable[str]) -> Any:
 
 def setting_words(settings: Any, name: str) -> list[str]:
     """The words that a setting takes; none where there is no such setting."""
-    options = _options(_opened(settings, [name]), name)
-    return [word for option in options if get_origin(option) is Literal for word in get_args(option)]
-
-
-def _options(settings: Any, name: str) -> tuple[Any, ...]:
-    """The types that a setting's annotation allows, one by one."""
-    hint = get_type_hints(type(settings)).get(name)
-    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return words_among(options_of(_opened(settings, [name]).__class__).get(name, ()))
 
 
 def _check_types(method: str, preset: Any, overrides: Mapping[str, Any]) -> None:
     """Refuse a value that the setting's annotation rules out: a word for a number, a fraction for a count, NaN."""
     for name, value in overrides.items():
-        options, words = _options(preset, name), setting_words(preset, name)
+        options = options_of(preset.__class__)[name]
+        words = words_among(options)
         numbers = [option for option in options if option in (int, float)]
         if isinstance(value, bool) or value is None:
             fits = type(value) in options

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.seam import Federation
@@ -28,24 +29,25 @@ def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ())
 
 def check_settings(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:
     """The same, and refuse words that a setting's annotation does not name."""
-    known: Any = type(settings)
-    for name, (words, text) in _words(known).items():
-        value = getattr(settings, name)
-        if isinstance(value, str) and value not in words and not text:
+    for item in fields(settings):
+        value, options = getattr(settings, item.name), options_of(settings.__class__)[item.name]
+        words = words_among(options)
+        if isinstance(value, str) and value not in words and str not in options:
             need = f"one of {', '.join(words)}" if words else "a number"
-            raise InputError(f"{method} setting '{name}' is '{value}', but it must be {need}.")
+            raise InputError(f"{method} setting '{item.name}' is '{value}', but it must be {need}.")
     check_numbers(method, settings, above_zero=above_zero)
 
 
 @cache
-def _words(settings: Any) -> dict[str, tuple[Sequence[str], bool]]:
-    """For each setting, the words it takes, and whether it takes any text. Resolved once: a request makes a dozen."""
+def options_of(settings: Any) -> dict[str, tuple[Any, ...]]:
+    """The types that each setting's annotation allows, one by one. Resolved once: a request makes a dozen settings."""
     hints = get_type_hints(settings)
-    options = {item.name: (hints[item.name], *get_args(hints[item.name])) for item in fields(settings)}
-    return {
-        name: ([word for option in found for word in get_args(option) if isinstance(word, str)], str in found)
-        for name, found in options.items()
-    }
+    return {name: get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,) for name, hint in hints.items()}
+
+
+def words_among(options: Sequence[Any]) -> list[str]:
+    """The words that a setting takes."""
+    return [word for option in options if get_origin(option) is Literal for word in get_args(option)]
 
 
 def own(requests: Sequence[ErasureRequest], client: int) -> tuple[ErasureRequest, ...]:

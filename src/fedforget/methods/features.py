@@ -22,18 +22,18 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import functional_call
 
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
-from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, participants, train_part
+from fedforget.federation.rounds import participants, train_part
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import finite
+from fedforget.methods.fedaf.extensions.planning import Plan
+from fedforget.methods.fisher import derivatives
 from fedforget.methods.negation import first_kernel
 from fedforget.models import fresh_copy
-from fedforget.params import State, copy_state, slices, state_of, trainable, weight_count
+from fedforget.params import State, copy_state, state_of, trainable, unflatten, weight_count
 from fedforget.requests import ErasureRequest, withdrawn_features
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -43,36 +43,27 @@ NUMBERS_AT_ONCE = 2**24
 """Per-sample derivatives are made for so many samples at a time as fit into this."""
 
 
-def forget_features(
-    federation: Meter,
-    state: State,
-    features: Sequence[ErasureRequest],
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-    *,
-    samples: int | None,
-    min_samples: int,
-) -> State:
-    """The model without the `features`. `exclude` is all that is withdrawn by now, the features too. Each client reads
-    the features in `samples` of its samples at most, and trains on over `min_samples` of them at least."""
+def forget_features(plan: Plan, state: State) -> State:
+    """The model without the features that the plan's requests name. Each client reads them in `sketch_samples` of its
+    samples at most, and trains on over `recovery_min_samples` of them at least."""
+    federation, schedule, settings = plan.federation, plan.schedule, plan.settings
+    limit = None if settings.sketch_samples is None else int(settings.sketch_samples)
     with federation.stage("forgetting"):
-        task = schedule.about(
-            ReadFeatures, features, [request for request in exclude if request not in features], samples=samples
-        )
-        by_feature, read = torch.zeros(0), torch.zeros(0)
-        for reply in federation.ask(task, state, participants(federation, exclude)):
-            for sent in [finite(reply, "FedAF")] if reply.tensors else []:
-                by_feature = sent["by_feature"] + by_feature if len(by_feature) else sent["by_feature"]
-                read = sent["read"] + read if len(read) else sent["read"]
-        r = share(by_feature, read)
-        columns = column_weights(federation.model, state, features, schedule.seed)
+        task = schedule.about(ReadFeatures, plan.requests, plan.served, samples=limit)
+        sums: State = {}
+        for reply in federation.ask(task, state, participants(federation, plan.exclude)):
+            for name, part in finite(reply, "FedAF").items():
+                sums[name] = sums[name] + part if name in sums else part
+        r = share(sums["by_feature"], sums["read"])
+        columns = column_weights(federation.model, state, plan.requests, schedule.seed)
         r = r if columns is None else r * columns.to(r.device)
         fresh = derive_seed(schedule.seed, "fedaf", "fresh")
         current = redrawn(federation.model, state, r, fresh)
     with federation.stage("rebuilding"):
         return train_part(
-            federation, current, schedule, REBUILDING, exclude, "without the feature", min_samples=min_samples
-        )
+            federation, current, schedule, REBUILDING, plan.exclude, "without the feature",
+            min_samples=settings.recovery_min_samples,
+        )  # fmt: skip
 
 
 def share(by_feature: Tensor, read: Tensor) -> Tensor:
@@ -109,8 +100,8 @@ def redrawn(model: nn.Module, state: State, r: Tensor, seed: int) -> State:
     """(1 - r_j) theta_j + r_j theta0_j on the trainable weights."""
     fresh = state_of(fresh_copy(model, seed))
     current = dict(state)
-    for name, place in slices(trainable(model)):
-        part = r[place].view_as(state[name]).to(state[name])
+    for name, part in unflatten(r, trainable(model)).items():
+        part = part.to(state[name])
         current[name] = (1.0 - part) * state[name] + part * fresh[name].to(state[name])
     return current
 
@@ -140,10 +131,10 @@ class ReadFeatures(TargetTask):
         by_feature, read = (torch.zeros(size, dtype=torch.float64, device=client.device) for _ in range(2))
         for batch in torch.arange(len(pool)).split(max(1, min(32, NUMBERS_AT_ONCE // size))):
             u, place = signs[batch].to(client.device), batch.to(pool.features.device)
-            rows = derivatives(model, client.inputs(pool.features[place]), u)
+            rows = signed_derivatives(model, client.inputs(pool.features[place]), u)
             read += rows.double().square().sum(dim=0)
             if asks:
-                rows -= derivatives(model, client.inputs(without[place]), u)
+                rows -= signed_derivatives(model, client.inputs(without[place]), u)
                 by_feature += rows.double().square().sum(dim=0)
         return Reply(
             client.index,
@@ -153,14 +144,7 @@ class ReadFeatures(TargetTask):
         )
 
 
-def derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
+def signed_derivatives(model: nn.Module, x: Tensor, signs: Tensor) -> Tensor:
     """u . J(x) for each sample, [n, weights]."""
-    weights = {name: parameter.detach() for name, parameter in trainable(model).items()}
-
-    def along(values: dict[str, Tensor], one: Tensor, u: Tensor) -> Tensor:
-        logits: Tensor = functional_call(model, values, (one[None],))[0]
-        return (logits * u).sum()
-
-    with sdpa_kernel(SDPBackend.MATH):  # vmap knows no rule for the fused attentions
-        rows = vmap(grad(along), in_dims=(None, 0, 0))(weights, x, signs)
-    return torch.cat([rows[name].flatten(1) for name in weights], dim=1)
+    rows = derivatives(model, lambda logits, u: (logits * u).sum(), x, signs)
+    return torch.cat([derivative.flatten(1) for derivative in rows.values()], dim=1)

@@ -31,7 +31,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, participants
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.checks import check_numbers, finite
-from fedforget.params import State, copy_state, flatten, slices, trainable
+from fedforget.params import State, copy_state, flatten, trainable, unflatten
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator
 
@@ -126,7 +126,7 @@ def _gradients(federation: Meter, task: MeanGradient, state: State, to: Sequence
 
 def _moved(state: State, names: Sequence[str], step: Tensor) -> State:
     """theta + step on the named parameters."""
-    parts = {name: step[place].view_as(state[name]) for name, place in slices({n: state[n] for n in names})}
+    parts = unflatten(step, {name: state[name] for name in names})
     return {name: tensor + parts[name] if name in parts else tensor for name, tensor in state.items()}
 
 

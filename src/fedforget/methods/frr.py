@@ -48,6 +48,7 @@ from fedforget.federation.rounds import Schedule, run_round
 from fedforget.federation.tasks import Reply, Train
 from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_settings
+from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.params import State, first_non_finite, flatten, move, state_of, trainable
@@ -165,9 +166,8 @@ class TrainSecondOrder(Train):
                     gradient, diagonal = hutchinson(loss, parameters, self.settings.hutchinson_samples, signs)
                 else:
                     gradient = _flat_gradient(loss, parameters)
-                    diagonal = fisher_diagonal(
-                        model, samples, client.inputs, labels="data", batch_size=_rows_at_once(len(gradient))
-                    )
+                    j = Jacobian(model, samples, client.inputs, labels="data")
+                    diagonal = fisher_diagonal(j, _rows_at_once(len(gradient)))
                 move(parameters, moments.step(gradient, diagonal))
         return total
 

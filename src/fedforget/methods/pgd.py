@@ -31,7 +31,7 @@ from fedforget.federation.tasks import CountSamples, Reply, TargetTask, Train
 from fedforget.federation.training import minibatches, set_training_mode, train_at_client
 from fedforget.methods.checks import check_numbers, finite
 from fedforget.models import fresh_copy
-from fedforget.params import State, flatten, slices, state_of, trainable
+from fedforget.params import State, flatten, state_of, trainable, unflatten
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed, seeded_globally
 
@@ -175,5 +175,5 @@ class Climb(TargetTask):
 
 @torch.no_grad()
 def _assign(parameters: Mapping[str, nn.Parameter], values: Tensor) -> None:
-    for name, place in slices(parameters):
-        parameters[name].copy_(values[place].view_as(parameters[name]))
+    for name, value in unflatten(values, parameters).items():
+        parameters[name].copy_(value)

@@ -37,6 +37,7 @@ from fedforget.federation.sgd import SGD
 from fedforget.federation.tasks import Reply, TargetTask, Task
 from fedforget.federation.training import minibatches, set_training_mode
 from fedforget.methods.checks import check_settings, finite, own
+from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, first_non_finite, state_of, trainable, weight_count
 from fedforget.requests import ErasureRequest
@@ -218,5 +219,5 @@ def fisher_at_client(client: Client, pool: Samples, settings: SGASettings, seed:
     if limit is not None and limit < len(pool):
         generator = derive_generator(seed, "sga", "client", client.index, "subsample")
         pool = pool.select(torch.randperm(len(pool), generator=generator)[:limit].sort().values)
-    fisher = fisher_diagonal(client.model, pool, client.inputs, seed=derive_seed(seed, "sga", "fisher"))
-    return fisher, float(len(pool))
+    j = Jacobian(client.model, pool, client.inputs, seed=derive_seed(seed, "sga", "fisher"))
+    return fisher_diagonal(j), float(len(pool))

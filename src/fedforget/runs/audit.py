@@ -1,4 +1,4 @@
-"""Audit a run folder: every model that forgot beside the one before and Retrain, examined, judged, and reported.
+"""Audit a run folder: every model that forgot beside the one before and Retrain, measured, judged, and reported.
 
 audit.json                            the table, with the verdicts
 report.html                           the same for people
@@ -13,35 +13,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.case import ATTACKS, Case
 from fedforget.audit.evidence import evidence_record, write_evidence
-from fedforget.audit.examine import (
-    ATTACKS,
-    ORACLES,
-    Case,
-    Examination,
-    check_attacks,
-    check_level,
-    examine,
-    examine_oracles,
-    judge,
-)
+from fedforget.audit.examine import ORACLES, Examination, check_attacks, check_level, examine, examine_oracles, judge
+from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
+from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.audit.oracles import oracle_models
 from fedforget.data import Dataset
+from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress, silent
 from fedforget.federation.seam import Federation
+from fedforget.methods import LADDER
 from fedforget.params import State, digest
 from fedforget.report.page import write_report
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
-from fedforget.runs.compare import audit_models
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import branch_off, results_of
-from fedforget.runs.oracle_cache import FolderOracleCache
-from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Result
+from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Figures, Result
+from fedforget.runs.store import FolderOracleCache
 
 
 def audit_run(
@@ -85,14 +79,11 @@ def audit_run(
     for place, result in chosen.items():
         if result.diverged is None:
             models[result.name] = result.load_model(place)
-    asking, planted = {request.client for request in asked}, run.config.backdoor
-    backdoor = planted if planted is not None and planted.request.client in asking else None
-    rows = audit_models(
-        federation, dataset, models, [*chosen.values()], asked, run.config.schedule, progress,
-        served=trunk.served, backdoor=backdoor,
-    )  # fmt: skip
+    case = Case(federation, asked, run.config.schedule, chosen_level or "alone", trunk.served, chosen_attacks)
+    planted = run.config.backdoor
+    backdoor = planted if planted is not None and planted.request.client in case.askers else None
+    rows = audit_models(case, dataset, models, [*chosen.values()], progress, backdoor)
     if chosen_level is not None:
-        case = Case(federation, asked, run.config.schedule, chosen_level, trunk.served, chosen_attacks)
         count = ORACLES[chosen_level] if oracles is None else oracles
         judged = _judge_all(run, case, count, dataset, models, chosen, progress)
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
@@ -118,6 +109,39 @@ def _chosen(
             "run `fedforget forget` for it first."
         )
     return asked, chosen
+
+
+def audit_models(
+    case: Case,
+    dataset: Dataset,
+    models: Mapping[str, State],
+    results: Sequence[Result],
+    progress: Progress,
+    backdoor: Backdoor | None = None,
+) -> list[Figures]:
+    """`models` maps `before` and `method:preset` to states, `results` tells what each cost (or that it diverged).
+
+    Each model is measured as it is and again after one further ordinary round without the target, since what is only
+    suppressed comes back there."""
+    oracle = models.get("retrain:default")
+    order = {"retrain": 0, LADDER: 1}
+    ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
+    rows = [Figures(BEFORE, None), *map(Figures.of, ordered)]
+    for index, row in enumerate(rows):
+        progress("measuring", index, len(rows))
+        state = models.get(row.name)
+        if state is None:
+            continue
+        now, later = measure_now_and_later(case, state, dataset.test, backdoor)
+        found: dict[str, Any] = {}
+        if about_features(case.requests):
+            found["sensitivity"] = measure_sensitivity(case, state).to_json()
+        if oracle is not None:
+            far = distance_to(case.federation, state, oracle, dataset.test, case.schedule.threads)
+            found["distance_to_retrain"] = asdict(far)
+        rows[index] = replace(row, model=digest(state), now=now, later=later, **found)
+    progress("measuring", len(rows), len(rows))
+    return rows
 
 
 def _judge_all(

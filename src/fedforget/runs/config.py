@@ -51,17 +51,11 @@ class RunConfig:
             raise InputError(f"Run setting 'hold_out' is {part!r}, but it must be a part from 0 to below 1.")
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "dataset": self.dataset,
-            "clients": self.clients,
-            "partition": self.partition,
-            "model": self.model,
-            "schedule": asdict(self.schedule),
-            "backdoor": None if self.backdoor is None else self.backdoor.to_json(),
-            "train_limit": self.train_limit,
-            "history_interval": self.history_interval,
-            **({"hold_out": self.hold_out} if self.hold_out else {}),  # runs from before had none
-        }
+        backdoor = None if self.backdoor is None else self.backdoor.to_json()
+        values = {**vars(self), "schedule": asdict(self.schedule), "backdoor": backdoor}
+        if not self.hold_out:  # runs from before had none
+            del values["hold_out"]
+        return values
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> RunConfig:
@@ -71,16 +65,9 @@ class RunConfig:
             raise InputError(
                 f"The configuration has the unknown entry '{min(unknown)}'; it may have {', '.join(sorted(known))}."
             )
-        backdoor = values.get("backdoor")
-        return cls(
-            **{
-                name: values[name]
-                for name in ("dataset", "clients", "partition", "model", "train_limit", "history_interval", "hold_out")
-                if name in values
-            },
-            schedule=Schedule(**values.get("schedule", {})),
-            backdoor=None if backdoor is None else Backdoor.from_json(backdoor),
-        )
+        schedule, backdoor = Schedule(**values.get("schedule", {})), values.get("backdoor")
+        planted = None if backdoor is None else Backdoor.from_json(backdoor)
+        return cls(**{**values, "schedule": schedule, "backdoor": planted})
 
     def load_dataset(self) -> Dataset:
         dataset = load_dataset(self.dataset)

@@ -25,7 +25,7 @@ from fedforget.runs.climb import SCOUT_RUNG, Climb
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.ladder import forget
 from fedforget.runs.record import MODEL, RESULT, Result
-from fedforget.runs.store import FolderCheckpoints, FolderRungs, make_folder, save_model
+from fedforget.runs.store import FolderRungs, NotedModel, make_folder, save_model
 from fedforget.runs.told import TellingRungs
 
 
@@ -187,7 +187,8 @@ class _Unfinished:
         """`begun` says where it began; what began elsewhere does not count."""
         folder = branch_folder(run, requests, method, preset)
         belongs = (method_settings(method, preset, **overrides)[1], *begun)
-        self.rounds, self.rungs = FolderCheckpoints(folder, belongs), FolderRungs(folder, belongs)
+        self.rounds = NotedModel(folder / "unfinished", settings=repr(belongs))
+        self.rungs = FolderRungs(folder, belongs)
 
     @property
     def retrain_seconds(self) -> float | None:
@@ -196,7 +197,7 @@ class _Unfinished:
         return None if scout is None else float(scout[0]["seconds"])
 
     def clear(self) -> None:
-        self.rounds.clear()
+        self.rounds.drop()
         self.rungs.clear()
 
 

@@ -69,7 +69,7 @@ class Job:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
-        lists = {name: requests_of(values[name]) for name in ("requests", "served")}
+        lists = {name: tuple(map(ErasureRequest.from_json, values[name])) for name in ("requests", "served")}
         return cls(**{**values, **lists, "config": RunConfig.from_json(values["config"])})
 
     @classmethod
@@ -203,7 +203,3 @@ def _read(path: Path, job: Job) -> dict[str, Any] | None:
     except (InputError, ValueError, OSError):
         return None
     return values if values.get("job") == job.id else None
-
-
-def requests_of(values: Iterable[dict[str, Any]]) -> tuple[ErasureRequest, ...]:
-    return tuple(ErasureRequest.from_json(item) for item in values)

@@ -1,5 +1,5 @@
 """What a run keeps on the disk: models by their checksums, JSON with its own checksum in it, the clients'
-models of training, and the newest round of what is unfinished."""
+models of training, oracles, and the newest round of what is unfinished."""
 
 from __future__ import annotations
 
@@ -162,6 +162,13 @@ class NotedModel:
             raise InputError(f"{self._note} is damaged and cannot be read; delete it to begin again.") from None
         return note, load_model(path, sha256)
 
+    def load_whole(self) -> tuple[dict[str, Any], State] | None:
+        """The same; what is damaged counts as not there."""
+        try:
+            return self.load()
+        except (InputError, OSError):
+            return None
+
     def save(self, state: Mapping[str, Tensor], round: int | None = None, **values: Any) -> None:
         make_folder(self._place.parent)
         turn, done = ("", {}) if round is None else (f"-{round % 2}", {"round": round})
@@ -178,23 +185,6 @@ class NotedModel:
                 path.unlink(missing_ok=True)
 
 
-class FolderCheckpoints:
-    """Keeps an unfinished method's newest round in its folder; one made with other settings does not count."""
-
-    def __init__(self, folder: Path, settings: Any) -> None:
-        self._kept = NotedModel(folder / "unfinished", settings=repr(settings))
-
-    def load(self) -> tuple[int, State, dict[str, Any]] | None:
-        kept = self._kept.load()
-        return None if kept is None else (kept[0]["round"], kept[1], kept[0]["cost"])
-
-    def save(self, round: int, state: State, cost: dict[str, Any]) -> None:
-        self._kept.save(state, round, cost=cost)
-
-    def clear(self) -> None:
-        self._kept.drop()
-
-
 class FolderRungs:
     """Keeps the models of an unfinished climb in its folder; those made with other settings do not count."""
 
@@ -209,3 +199,17 @@ class FolderRungs:
 
     def clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class FolderOracleCache:
+    """An `audit.oracles.OracleCache`: KEY.safetensors beside KEY.json, and KEY.unfinished.json with the newest round of
+    what is not finished. What is damaged, or belongs to another key, counts as not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = Path(folder)
+
+    def model(self, key: str) -> NotedModel:
+        return NotedModel(self._folder / key, key=key)
+
+    def rounds(self, key: str) -> NotedModel:
+        return NotedModel(self._folder / f"{key}.unfinished", key=key)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedforget.data import Dataset
 from fedforget.errors import InputError
 from fedforget.federation.evaluation import evaluate
 from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.rounds import run_round
 from fedforget.federation.seam import Federation, thread_count
-from fedforget.params import State, state_of
+from fedforget.params import state_of
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import serve_late, serve_queue
@@ -50,16 +49,10 @@ def train_run(
             state = serve_queue(run, federation, state)
             served = run.served
             state = run_round(watched, state, schedule.train_task(round, served), run.history)
-            run.add_metrics({"round": round + 1, **_test_metrics(federation, state, dataset, schedule.threads)})
+            with thread_count(schedule.threads):
+                federation.model.load_state_dict(state)
+                tested = evaluate(federation.model, dataset.test, federation.normalisation, federation.device)
+            run.add_metrics({"round": round + 1, "test_acc": tested.accuracy, "test_loss": tested.mean_loss})
             run.save_round(round + 1, state, served)
     serve_late(run, federation, progress)
     return run
-
-
-def _test_metrics(federation: Federation, state: State, dataset: Dataset, threads: int) -> dict[str, float | None]:
-    with thread_count(threads):
-        federation.model.load_state_dict(state)
-        result = evaluate(
-            federation.model, dataset.test, federation.normalisation, federation.classes, federation.device
-        )
-    return {"test_acc": result.accuracy, "test_loss": result.mean_loss}

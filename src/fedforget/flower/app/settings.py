@@ -10,7 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.examine import Level, check_level
+from fedforget.audit.case import Level
+from fedforget.audit.examine import check_level
 from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule

@@ -41,7 +41,7 @@ from fedforget.methods.fedaf.extensions.planning import only_from
 from fedforget.methods.fedaf.extensions.principal import PrincipalRows
 from fedforget.methods.fedaf.knowledge_preserver import DiagonalPreserver, Preserver, SketchPreserver
 from fedforget.methods.fedaf.memory_generator import generate_memory, reminded_labels
-from fedforget.methods.fedaf.sketch import Sketch
+from fedforget.methods.fedaf.sketch import Jacobian, Sketch
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, SketchTask, sketch_at_client, sketch_samples
 from fedforget.methods.fisher import fisher_diagonal
 from fedforget.params import State, digest, first_non_finite, state_of, trainable, weight_count
@@ -176,7 +176,7 @@ class Forget(SketchTask):
         anchor = {name: parameter.detach().clone() for name, parameter in trainable(model).items()}
         if settings.preserver == "diagonal":
             samples = sketch_samples(client, self)
-            diagonal = fisher_diagonal(model, samples, client.inputs, labels=settings.sketch_labels, seed=self.seed)
+            diagonal = fisher_diagonal(Jacobian(model, samples, client.inputs, settings.sketch_labels, self.seed))
             lr = self._learning_rate(float(diagonal.sum()))
             elastic = DiagonalPreserver(diagonal, anchor, strength=settings.strength, lr=lr)
             return elastic, lr, float(len(samples)), diagonal.numel() * diagonal.element_size()
@@ -224,7 +224,7 @@ class Forget(SketchTask):
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        gradient = self._gradient(client, parameters)
+        gradient = self._gradient(client)
         before: State = {}
         for batch in batches:
             if self._stops(learnt):
@@ -238,7 +238,8 @@ class Forget(SketchTask):
                 why = f" ({remedy})" if remedy else ""
                 raise DivergedError(self._name, f"the loss is no longer finite at step {len(learnt)}{why}.")
             if self._enough(curves["target_hits"], len(target)):
-                curves["samples"][-1] += self._step_back(client, target, before, parameters)
+                if before:
+                    curves["samples"][-1] += self._step_back(client, target, before, parameters)
                 break
             before = {name: p.detach().clone() for name, p in parameters.items()} if settings.enough else {}
             optimiser.descend(gradients, length)
@@ -252,8 +253,14 @@ class Forget(SketchTask):
         """Where the last step went past `enough`, go back along it until so much of the target is recognised again. The
         gradient evaluations it took."""
         after = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+        @torch.no_grad()
+        def go_to(part: float) -> None:
+            for name, parameter in parameters.items():
+                parameter.copy_(before[name].lerp(after[name], part))
+
         low, high, part = 0.0, 1.0, 1.0
-        for _ in range(HALVINGS if before else 0):
+        for _ in range(HALVINGS):
             logits = predict(client.model, target.features, client.normalisation, client.device)
             share = float((logits.argmax(1) == target.labels.to(logits.device)).float().mean())
             past = share < self.settings.enough
@@ -261,15 +268,11 @@ class Forget(SketchTask):
                 return FORWARD_COST * len(target)
             low, high = (low, part) if past else (part, high)
             part = (low + high) / 2
-            with torch.no_grad():
-                for name, parameter in parameters.items():
-                    parameter.copy_(before[name].lerp(after[name], part))
-        with torch.no_grad():
-            for name, parameter in parameters.items():
-                parameter.copy_(before[name].lerp(after[name], low) if before else after[name])
-        return FORWARD_COST * len(target) * (HALVINGS if before else 0)
+            go_to(part)
+        go_to(low)
+        return FORWARD_COST * len(target) * HALVINGS
 
-    def _gradient(self, client: Client, parameters: Mapping[str, Tensor]) -> Gradient:
+    def _gradient(self, client: Client) -> Gradient:
         """Of a batch: the loss's gradient, and L_M, L_R, the hits and KL(y~ || model)."""
         ascent, cap, model = self.settings.ascent, self.settings.ascent_cap, client.model
 
@@ -280,7 +283,7 @@ class Forget(SketchTask):
             entropy = torch.special.entr(memory).sum(dim=1).mean()
             return total, torch.stack([towards.detach(), old.detach(), hits, towards.detach() - entropy])
 
-        return gradient_of(loss, model, parameters, ("forget", ascent, cap), half=True, record=not model.training)
+        return gradient_of(loss, model, ("forget", ascent, cap), half=True, record=not model.training)
 
     def _stops(self, learnt: list[float], window: int = 4) -> bool:
         """The stopping rule: over the last batches, the model's predictions are the memories, KL(y~ || model) ~ 0."""

@@ -22,13 +22,11 @@ import torch
 from torch import Tensor
 
 from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, Sketch
-from fedforget.params import flatten, move, slices
+from fedforget.params import flatten, move, unflatten
 
 
 class Preserver(Protocol):
     """A quadratic penalty (lambda/2) d^T A d around the anchor."""
-
-    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor: ...
 
     def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None: ...
 
@@ -48,23 +46,16 @@ class SketchPreserver:
         self.rows = sketch.rows
         self.anchor = flatten(anchor)
         self._step = torch.empty_like(self.anchor)
-        self._places = [self._step[where].view_as(anchor[name]) for name, where in slices(anchor)]
+        self._places = list(unflatten(self._step, anchor).values())
         self.strength = strength / sketch.count if normalise else strength
         gram, self._largest = sketch.gram, sketch.largest
         if strength > 0 and lr > 0:
             ridge = max(1.0 / (lr * self.strength), _SMALLEST_RIDGE * self._largest)
             self._factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram))
 
-    def _moved(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        return flatten(parameters) - self.anchor
-
-    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """(lambda/2) ||J^ d||^2."""
-        return 0.5 * self.strength * _times(self.rows, self._moved(parameters)).square().sum()
-
     def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
         """theta <- theta - lr lambda J^^T J^ d."""
-        along = _times(self.rows, self._moved(parameters))
+        along = _times(self.rows, flatten(parameters) - self.anchor)
         move(parameters, _transposed_times(self.rows, along), -lr * self.strength)
 
     @torch.no_grad()
@@ -86,17 +77,13 @@ class SketchPreserver:
 
 class DiagonalPreserver:
     """Elastic weight consolidation with a diagonal, for comparison: A = diag(F), F the mean of squared per-sample
-    gradients (Kirkpatrick et al. 2017)."""
+    gradients, so the penalty is (lambda/2) sum_j F_j d_j^2 (Kirkpatrick et al. 2017)."""
 
     def __init__(self, diagonal: Tensor, anchor: Mapping[str, Tensor], *, strength: float, lr: float) -> None:
         self.diagonal = diagonal
         self.anchor = flatten(anchor)
         self.strength = strength
         self.lr = lr
-
-    def penalty(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """(lambda/2) sum_j F_j d_j^2."""
-        return 0.5 * self.strength * (self.diagonal * (flatten(parameters) - self.anchor).square()).sum()
 
     def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
         moved = flatten(parameters) - self.anchor

@@ -19,20 +19,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
-from fedforget.federation.aggregation import WeightedMean, average, scaled_towards
+from fedforget.federation.aggregation import average, scaled_towards
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, drawn, participants
 from fedforget.federation.tasks import CountSamples, Reply
 from fedforget.methods.checks import own
 from fedforget.methods.features import forget_features
 from fedforget.methods.fedaf.extensions.federation_sketch import check_masks, everybodys_sketch
-from fedforget.methods.fedaf.extensions.planning import planned
+from fedforget.methods.fedaf.extensions.planning import Plan, planned
 from fedforget.methods.fedaf.extensions.recovery import recover, reminded_teacher
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
+from fedforget.methods.fedaf.settings import OverwriteSettings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
@@ -50,54 +51,35 @@ def forget_with_fedaf(
     """(the global model without the target, the curves of the forgetting). Features go after the rest."""
     features = tuple(request for request in requests if request.kind == "feature")
     others = tuple(request for request in requests if request.kind != "feature")
-    plan = planned(federation, settings.opened(), others)
+    chosen = planned(federation, settings.opened(), others)
     current, curves = dict(state), Curves()
     if others:
-        current, curves = forget_samples(federation, current, others, plan, schedule, (*served, *features))
+        current, curves = forget_samples(Plan(federation, others, (*served, *features), chosen, schedule), current)
     if features:
-        current = forget_features(
-            federation, current, features, schedule, (*served, *requests),
-            samples=None if plan.sketch_samples is None else int(plan.sketch_samples),
-            min_samples=plan.recovery_min_samples,
-        )  # fmt: skip
+        current = forget_features(Plan(federation, features, (*served, *others), chosen, schedule), current)
     return current, curves
 
 
-def forget_samples(
-    federation: Meter,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    settings: PaperSettings,
-    schedule: Schedule,
-    served: Sequence[ErasureRequest],
-) -> tuple[State, Curves]:
+def forget_samples(plan: Plan, state: State) -> tuple[State, Curves]:
     """Algorithm 1, and what lies around it."""
-    exclude = (*served, *requests)
-    sizes = federation.check(exclude)
-    check_masks(federation, requests, served, settings, sizes)
+    check_masks(plan)
     current, curves = state, Curves()
-    for client in sorted({request.client for request in requests}):
-        task = schedule.about(Forget, own(requests, client), own(served, client), settings=settings)
+    for client in sorted({request.client for request in plan.requests}):
+        asked, served = own(plan.requests, client), own(plan.served, client)
+        task = plan.schedule.about(Forget, asked, served, settings=plan.settings)
         message = dict(current)
-        message |= everybodys_sketch(federation, current, client, requests, served, settings, schedule, sizes)
-        message |= reminded_teacher(federation, message, task, schedule, exclude)
-        with federation.stage("forgetting"):
-            (reply,) = federation.ask(task, message, [client])
-        with federation.stage("aggregation"):
-            current = aggregate(federation, current, reply, settings, schedule, exclude)
+        message |= everybodys_sketch(plan, current, client)
+        message |= reminded_teacher(plan, message, task)
+        with plan.federation.stage("forgetting"):
+            (reply,) = plan.federation.ask(task, message, [client])
+        with plan.federation.stage("aggregation"):
+            current = aggregate(plan, current, reply)
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
-    return recover(federation, state, current, settings, schedule, exclude), curves
+    return recover(plan, state, current), curves
 
 
-def aggregate(
-    federation: Meter,
-    anchor: State,
-    reply: Reply,
-    settings: PaperSettings,
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-) -> State:
+def aggregate(plan: Plan, anchor: State, reply: Reply) -> State:
     """How the unlearned client's model becomes the global one (line 8; the paper does not say what the peers send).
 
     replace           it is the global model: nothing is diluted
@@ -105,22 +87,19 @@ def aggregate(
                       under secure aggregation, where the server sees the sum only
     average-idle      FedAvg with peers that send theta* unchanged: the model moves w_k of the way
     average-training  FedAvg with peers that train an ordinary round meanwhile"""
-    if settings.aggregation == "replace":
+    federation, schedule, aggregation = plan.federation, plan.schedule, plan.settings.aggregation
+    if aggregation == "replace":
         return reply.tensors
-    peers = [k for k in participants(federation, exclude) if k != reply.client]
-    if settings.aggregation == "average-training":
-        ordinary = schedule.train_task(schedule.rounds, exclude)
+    if aggregation == "average-training":
+        ordinary = schedule.train_task(schedule.rounds, plan.exclude)
         training = [k for k in drawn(federation.clients, ordinary) if k != reply.client]
-        trained = federation.ask(ordinary, anchor, training)
-        return average(itertools.chain([reply], trained))
-    count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=tuple(exclude))
+        return average(itertools.chain([reply], federation.ask(ordinary, anchor, training)))
+    count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=plan.exclude)
+    peers = [k for k in participants(federation, plan.exclude) if k != reply.client]
     others = sum(peer.numbers["samples"] for peer in federation.ask(count, {}, peers))
     samples = reply.numbers["samples"]
     sent = reply.tensors
-    if settings.aggregation == "scaled":
+    if aggregation == "scaled":
         sent = scaled_towards(anchor, sent, (samples + others) / samples)
-    mean = WeightedMean()
-    mean.add(sent, samples)
-    if others:
-        mean.add(anchor, others)
-    return mean.result()
+    idle = Reply(-1, tensors=anchor, numbers={"samples": others})
+    return average([replace(reply, tensors=sent), idle])

@@ -10,7 +10,7 @@ no per-sample gradient ever exists. Sketches with one hash seed over disjoint id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -26,7 +26,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.captured import gradient_of
 from fedforget.federation.layout import for_convolutions
-from fedforget.params import slices, trainable, weight_count
+from fedforget.params import trainable, unflatten, weight_count
 from fedforget.seeds import derive_generator
 
 RowLabels = Literal["data", "sampled", "mas"]
@@ -118,45 +118,33 @@ def row_losses(logits: Tensor, labels: Tensor, uniforms: Tensor, kind: RowLabels
     return F.cross_entropy(logits, labels, reduction="none")
 
 
-def build_sketch(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    *,
-    rows: int,
-    seed: int,
-    labels: RowLabels = "sampled",
-    batch_size: int = 64,
-    dtype: torch.dtype = torch.float32,
-) -> Sketch:
-    """J^ = S J at the model's weights, in evaluation mode, streamed bucket by bucket.
+@dataclass(frozen=True)
+class Jacobian:
+    """J at the model's weights, in evaluation mode: row i is the gradient of sample i's `row_losses`. It is no matrix
+    yet, but what its sketch, its principal rows and its Fisher diagonal are made of."""
+
+    model: nn.Module
+    samples: Samples
+    inputs: Callable[[Tensor], Tensor]
+    """Features as the network takes them."""
+    labels: RowLabels = "sampled"
+    seed: int = 0
+    """Of the hashes, and so of the labels that are drawn."""
+
+
+def build_sketch(j: Jacobian, rows: int, batch_size: int = 64, dtype: torch.dtype = torch.float32) -> Sketch:
+    """J^ = S J, streamed bucket by bucket: row r is the gradient of the sum over its bucket of sigma(i) times the loss
+    of i.
 
     Beyond the [s, m] result it needs the memory of one backward pass over `batch_size` samples; on a GPU half as many
     more, and once for each recorded size of a batch."""
-    buckets = hash_buckets(samples.ids, rows, seed)
+    model, samples = j.model, j.samples
+    buckets = hash_buckets(samples.ids, rows, j.seed)
     members = torch.sort(buckets, stable=True).indices.split(torch.bincount(buckets, minlength=rows).tolist())
-    made = signed_sums(
-        model, samples, inputs, members, seed=seed, labels=labels, batch_size=batch_size, dtype=dtype
-    )  # fmt: skip
-    return Sketch(made, len(samples))
-
-
-def signed_sums(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    members: Sequence[Tensor],
-    *,
-    seed: int,
-    labels: RowLabels,
-    batch_size: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    """One row for each element of `members`, the positions of the samples in it: sum over i of sigma(i) (J)_i."""
     parameters = trainable(model)
     device = next(iter(parameters.values())).device
     model.eval()
-    sketch = torch.zeros(len(members), weight_count(model), dtype=dtype, device=device)
+    sketch = torch.zeros(rows, weight_count(model), dtype=dtype, device=device)
     plan = [
         (row, batch, real)
         for row, inside in enumerate(members)
@@ -164,13 +152,14 @@ def signed_sums(
         for batch, real in batches_of(inside, batch_size, filled=device.type == "cuda")
     ]
     if not plan:
-        return sketch
+        return Sketch(sketch, 0)
     # All of it at once: on a GPU every small copy waits for the one before.
     positions = torch.cat([batch for _, batch, _ in plan])
-    weights = hash_signs(samples.ids, seed)[positions] * torch.cat([torch.arange(len(b)) < real for _, b, real in plan])
+    is_real = torch.cat([torch.arange(len(batch)) < real for _, batch, real in plan])
+    weights = hash_signs(samples.ids, j.seed)[positions] * is_real
     columns = (
         samples.labels[positions.to(samples.labels.device)].to(device), weights.to(device),
-        hash_uniforms(samples.ids, seed)[positions].to(device),
+        hash_uniforms(samples.ids, j.seed)[positions].to(device),
     )  # fmt: skip
     sizes = [len(batch) for _, batch, _ in plan]
     batches = zip(
@@ -181,20 +170,20 @@ def signed_sums(
     )
 
     def signed_loss(x: Tensor, y: Tensor, weights: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-        total = (weights * row_losses(model(for_convolutions(model, inputs(x))).float(), y, draws, labels)).sum()
+        total = (weights * row_losses(model(for_convolutions(model, j.inputs(x))).float(), y, draws, j.labels)).sum()
         return total, total
 
-    gradient = gradient_of(signed_loss, model, parameters, ("sketch", labels), half=True)
+    gradient = gradient_of(signed_loss, model, ("sketch", j.labels), half=True)
     for number, parts in groupby(batches, key=itemgetter(0)):
         row = sketch[number].float()  # the row itself where it is float32, else a wider copy to sum in
-        places = [row[where].view_as(parameters[name]) for name, where in slices(parameters)]
+        places = list(unflatten(row, parameters).values())
         for _, where, *rest in parts:
             gradients, _ = gradient(samples.features[where], *rest)
             torch._foreach_add_(places, list(gradients))
             del gradients
         if dtype != torch.float32:
             sketch[number] = row
-    return sketch
+    return Sketch(sketch, len(samples))
 
 
 def batches_of(members: Tensor, limit: int, *, filled: bool) -> Iterator[tuple[Tensor, int]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.extensions.principal import principal_rows
 from fedforget.methods.fedaf.settings import PaperSettings
-from fedforget.methods.fedaf.sketch import Sketch, build_sketch
+from fedforget.methods.fedaf.sketch import Jacobian, Sketch, build_sketch
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
 
@@ -99,12 +100,6 @@ def sketch_at_client(client: Client, task: SketchTask, seed: int | None = None) 
         rows = max(1, min(rows, len(samples) // SAMPLES_PER_ROW))
     plan_sketch(client.model, rows, settings.dtype, client.device)
     seed = derive_seed(task.seed, "sketch") if seed is None else seed
-    if settings.preserver == "pca":
-        return principal_rows(
-            client.model, samples, client.inputs,
-            rows=rows, seed=seed, labels=settings.sketch_labels, dtype=settings.dtype,
-        )  # fmt: skip
-    return build_sketch(
-        client.model, samples, client.inputs, rows=rows, seed=seed,
-        labels=settings.sketch_labels, batch_size=settings.batch_size, dtype=settings.dtype,
-    )  # fmt: skip
+    make = principal_rows if settings.preserver == "pca" else partial(build_sketch, batch_size=settings.batch_size)
+    j = Jacobian(client.model, samples, client.inputs, settings.sketch_labels, seed)
+    return make(j, rows=rows, dtype=settings.dtype)

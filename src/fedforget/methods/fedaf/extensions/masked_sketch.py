@@ -15,7 +15,7 @@ client's own block, unmasked. The hashes are everybody's to know, but their seed
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,15 +23,12 @@ from torch import Tensor, nn
 
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
-from fedforget.federation.cost import Meter
 from fedforget.federation.masking import KEY_BYTES, check_masking, masked, new_key, public_key, unmasked_sum
-from fedforget.federation.rounds import Schedule, participants
+from fedforget.federation.rounds import participants
 from fedforget.federation.tasks import Reply
-from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.extensions.planning import Plan, only_from, plan_sketch
 from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, SketchTask, sketch_at_client, sketchable
 from fedforget.params import State, weight_count
-from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
 
 PUBLIC_KEY = "fedaf.key."
@@ -104,22 +101,16 @@ def masked_sketch_seed(task: SketchTask, client: int) -> int:
     return derive_seed(task.seed, "sketch", "without", withdrawn, "client", client)
 
 
-def masked_sketch(
-    federation: Meter,
-    state: State,
-    requests: Sequence[ErasureRequest],
-    served: Sequence[ErasureRequest],
-    settings: PaperSettings,
-    schedule: Schedule,
-) -> State:
-    """Everybody's sketch of the retained data, as `method.federation_sketch` returns it, from masked parts.
+def masked_sketch(plan: Plan, state: State) -> State:
+    """Everybody's sketch of the retained data, as `federation_sketch` returns it, from masked parts.
 
     The samples are the whole federation's budget; the rows are as many as leave `SAMPLES_PER_ROW` of all clients'
     samples to each on average, since the server sees their sum."""
-    clients = participants(federation, (*served, *requests))
+    federation, settings = plan.federation, plan.settings
+    clients = participants(federation, plan.exclude)
     limit = settings.sketch_samples
     part = replace(settings, sketch_samples=None if limit is None else max(1, int(limit) // len(clients)))
-    offer = schedule.about(OfferKey, requests, served, settings=part)
+    offer = plan.schedule.about(OfferKey, plan.requests, plan.served, settings=part)
     counts: dict[int, int] = {}
     keys: State = {}
     for reply in federation.ask(offer, {}, clients):
@@ -129,7 +120,9 @@ def masked_sketch(
     check_masking(len(counts))
     total = sum(counts.values())
     rows = max(1, min(int(settings.sketch_rows), total // SAMPLES_PER_ROW))
-    task = schedule.about(BuildMaskedSketch, requests, served, settings=replace(part, sketch_rows=rows))
+    task = plan.schedule.about(
+        BuildMaskedSketch, plan.requests, plan.served, settings=replace(part, sketch_rows=rows)
+    )  # fmt: skip
     with only_from(federation.model, settings.first_moved):
         shape = (rows, weight_count(federation.model))
     parts = _parts(federation.ask(task, {**state, **keys}, counts), counts, shape)

@@ -10,9 +10,10 @@ what does not move needs no protection. What the user set himself is never chang
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ from torch import nn
 from fedforget.errors import InputError
 from fedforget.federation.cost import Meter
 from fedforget.federation.memory import available_bytes
+from fedforget.federation.rounds import Schedule
+from fedforget.federation.seam import TargetSize
 from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.params import trainable, weight_count
 from fedforget.requests import ErasureRequest
@@ -30,6 +33,27 @@ USABLE = 0.8
 """The part of the memory at hand that a sketch may take whose size the user chose."""
 PLANNED = 0.5
 """The part that a planned sketch may take: the rest is for activations, gradients and copies of the model."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be forgotten, where, and how: the same for every step. What was `served` before stays away."""
+
+    federation: Meter
+    requests: tuple[ErasureRequest, ...]
+    served: tuple[ErasureRequest, ...]
+    settings: PaperSettings
+    schedule: Schedule
+
+    @property
+    def exclude(self) -> tuple[ErasureRequest, ...]:
+        """What no round may be trained on."""
+        return (*self.served, *self.requests)
+
+    @cached_property
+    def sizes(self) -> Mapping[int, TargetSize]:
+        """How much the clients that ask, or asked before, lose and keep."""
+        return self.federation.check(self.exclude)
 
 
 def planned(federation: Meter, asked: PaperSettings, requests: Sequence[ErasureRequest]) -> PaperSettings:

@@ -7,16 +7,14 @@ at once: U and w come from the Gram matrix J J^T, n x n. Where memory does not h
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.memory import available_bytes
-from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, RowLabels, Sketch, row_products
+from fedforget.methods.fedaf.sketch import COLUMNS_AT_ONCE, Jacobian, Sketch, row_products
 from fedforget.methods.fisher import per_sample_gradients
 from fedforget.params import trainable, weight_count
 
@@ -35,42 +33,24 @@ class PrincipalRows(Sketch):
         return self.total / self.count
 
 
-def principal_rows(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    *,
-    rows: int,
-    seed: int,
-    labels: RowLabels = "sampled",
-    batch_size: int = 32,
-    dtype: torch.dtype = torch.float32,
-) -> PrincipalRows:
-    """The best `rows` rows for J of these samples, J being the one that `build_sketch` sketches with the same seed."""
-    fits = samples_that_fit(model)
+def principal_rows(j: Jacobian, rows: int, batch_size: int = 32, dtype: torch.dtype = torch.float32) -> PrincipalRows:
+    """The best `rows` rows for J."""
+    samples, fits = j.samples, samples_that_fit(j.model)
     if len(samples) > fits:
         raise InputError(
             f"The preserver 'pca' holds every sample's own gradient, and memory holds those of {fits} of the "
             f"{len(samples)} samples; set sketch_samples to {fits} or fewer, or use the preserver 'sketch'."
         )
-    j = jacobian(model, samples, inputs, labels=labels, seed=seed, batch_size=batch_size)
-    squares, u = torch.linalg.eigh(row_products(j, j))
+    matrix = all_rows(j, batch_size)
+    squares, u = torch.linalg.eigh(row_products(matrix, matrix))
     top = u[:, -rows:].flip(1)
-    kept = [(top.T @ piece.double()).float() for piece in j.split(COLUMNS_AT_ONCE, dim=1)]
+    kept = [(top.T @ piece.double()).float() for piece in matrix.split(COLUMNS_AT_ONCE, dim=1)]
     return PrincipalRows(torch.cat(kept, dim=1).to(dtype), len(samples), float(squares.clamp(min=0.0).sum()))
 
 
-def jacobian(
-    model: nn.Module,
-    samples: Samples,
-    inputs: Callable[[Tensor], Tensor],
-    *,
-    labels: RowLabels,
-    seed: int,
-    batch_size: int = 32,
-) -> Tensor:
+def all_rows(j: Jacobian, batch_size: int = 32) -> Tensor:
     """J itself, [n, m]."""
-    batches = per_sample_gradients(model, samples, inputs, labels=labels, seed=seed, batch_size=batch_size)
+    batches = per_sample_gradients(j, batch_size)
     return torch.cat([torch.cat([g.flatten(1) for g in batch.values()], dim=1) for batch in batches])
 
 

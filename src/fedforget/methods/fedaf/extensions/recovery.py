@@ -9,69 +9,50 @@ What other clients' data supports comes back in the recovery; what nothing suppo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import Tensor
 
 from fedforget.federation.aggregation import without_return
-from fedforget.federation.cost import Meter
-from fedforget.federation.rounds import Schedule, run_short_round
-from fedforget.federation.tasks import Train
+from fedforget.federation.rounds import run_short_round
+from fedforget.methods.fedaf.extensions.planning import Plan
 from fedforget.methods.fedaf.forgetting import TEACHER_KEY, Forget
-from fedforget.methods.fedaf.settings import PaperSettings
 from fedforget.params import State, trainable
-from fedforget.requests import ErasureRequest
 
 
-def reminded_teacher(
-    federation: Meter, message: State, task: Forget, schedule: Schedule, exclude: Sequence[ErasureRequest]
-) -> State:
+def reminded_teacher(plan: Plan, message: State, task: Forget) -> State:
     """The teacher as it travels beside the model; nothing where the memories are of another kind."""
-    settings, client = task.settings, task.requests[0].client
+    settings, client = plan.settings, task.requests[0].client
     if settings.memory != "reminded":
         return {}
-    with federation.stage("memory"):
+    with plan.federation.stage("memory"):
         amnesia = replace(task, settings=settings.amnesia, amnesia=True)
-        (amnesiac,) = federation.ask(amnesia, message, [client])
-        reminder = recovery_task(schedule, settings, "reminder", client, exclude)
-        teacher = _short_round(federation, amnesiac.tensors, reminder, settings)
+        (amnesiac,) = plan.federation.ask(amnesia, message, [client])
+        teacher = _short_round(plan, amnesiac.tensors, "reminder", client)
         if settings.reminder_guard:
-            teacher = without_return(message, amnesiac.tensors, teacher, trainable(federation.model))
+            teacher = without_return(message, amnesiac.tensors, teacher, trainable(plan.federation.model))
     return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
 
 
-def recover(
-    federation: Meter,
-    original: Mapping[str, Tensor],
-    forgotten: State,
-    settings: PaperSettings,
-    schedule: Schedule,
-    exclude: Sequence[ErasureRequest],
-) -> State:
+def recover(plan: Plan, original: Mapping[str, Tensor], forgotten: State) -> State:
     """Rounds after the forgetting, none of which leads back to the original model."""
     current = forgotten
-    with federation.stage("recovery"):
-        for round in range(settings.recovery_rounds):
-            task = recovery_task(schedule, settings, "recovery", round, exclude)
-            current = _short_round(federation, current, task, settings)
-            if settings.recovery_guard:
-                current = without_return(original, forgotten, current, trainable(federation.model))
+    with plan.federation.stage("recovery"):
+        for round in range(plan.settings.recovery_rounds):
+            current = _short_round(plan, current, "recovery", round)
+            if plan.settings.recovery_guard:
+                current = without_return(original, forgotten, current, trainable(plan.federation.model))
     return current
 
 
-def recovery_task(
-    schedule: Schedule, settings: PaperSettings, purpose: str, round: int, exclude: Sequence[ErasureRequest]
-) -> Train:
-    """A round over `recovery_share` of the retained data."""
-    return replace(
-        schedule.train_task(round, exclude), epochs=1, share=float(settings.recovery_share),
+def _short_round(plan: Plan, state: State, purpose: str, round: int) -> State:
+    """A round over `recovery_share` of the retained data, in a large federation of some of the clients."""
+    settings = plan.settings
+    task = replace(
+        plan.schedule.train_task(round, plan.exclude), epochs=1, share=float(settings.recovery_share),
         min_samples=settings.recovery_min_samples, lr=float(settings.recovery_lr),
         momentum=settings.recovery_momentum, batch_size=settings.recovery_batch_size, purpose=purpose,
     )  # fmt: skip
-
-
-def _short_round(federation: Meter, state: State, task: Train, settings: PaperSettings) -> State:
-    """In a large federation over some of the clients."""
     samples = settings.recovery_clients * settings.recovery_min_samples
-    return run_short_round(federation, state, task, clients=settings.recovery_clients, samples=samples)
+    return run_short_round(plan.federation, state, task, clients=settings.recovery_clients, samples=samples)
