@@ -259,10 +259,18 @@ def test_a_measure_that_sees_nothing_may_still_accuse():
 
 def test_what_does_not_see_is_not_asked_to_pass():
     """Of few samples no AUC can be shown to be near one half; the excess alone decides."""
-    before, after = (replace(sight, area=(0.63, 0.05)) for sight in (BACKDOOR, CLEAN))
+    before, after = (replace(sight, area=(0.60, 0.05)) for sight in (BACKDOOR, CLEAN))
     found = told(before, after)
     assert {item.name: item.says for item in found.measured}["membership"] == "unclear"
     assert found.word == "forgotten"
+
+
+def test_a_measure_sees_where_the_untouched_model_clearly_fails_to_pass():
+    """An AUC of 0.61 cannot be shown to lie below its margin, and clearly lies above what fresh Retrains differ by."""
+    before = replace(HONEST, area=(0.61, 0.02))
+    assert 0.03 + 3 * 0.02 > 0.11 - 1.645 * 0.02 > 0.03
+    assert "membership" in seen_in(before, SCOUT, 2)
+    assert "membership" not in seen_in(replace(HONEST, area=(0.61, 0.05)), SCOUT, 2), "here chance is enough"
 
 
 def test_harmful():
@@ -342,7 +350,8 @@ def slow_word(
     def over(name: str, value: float, error: float, sign: int) -> bool:
         return value + sign * z * error > BASE[name] + 3 * error
 
-    sees = [name for name, (v, e) in readings(untouched, None, False).items() if over(name, v, e, -1)]
+    first = readings(untouched, None, False)
+    sees = [name for name, (v, e) in first.items() if v + z * e >= BASE[name] + 3 * e and v - z * e > BASE[name]]
     looks = [readings(now), readings(later, now if overwritten else None)]
     if sees and not exact:
         for found in looks:

@@ -13,6 +13,7 @@ import torch
 from fedforget.audit import examine as examining
 from fedforget.audit.durability import durability
 from fedforget.audit.examine import (
+    BEYOND,
     LATER,
     ORACLES,
     REST,
@@ -29,6 +30,7 @@ from fedforget.audit.label_loss import label_loss_gap
 from fedforget.audit.measures import measure, measure_clients
 from fedforget.audit.membership import AttackMembership, attack_membership
 from fedforget.audit.oracles import oracle_models
+from fedforget.audit.verdict import Reading
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor
 from fedforget.data.own import from_arrays
@@ -157,14 +159,19 @@ def test_every_measure_of_the_level_is_taken(level: Level, kind: str, request: p
     for found in (*oracles, examine(case, there.before, there.oracles)):
         expected = MEASURES | {"true class of the target"}
         if kind == "clean":
-            expected = {BESIDE.get(name, name) for name in MEASURES}
+            expected = {BESIDE.get(name, name) for name in MEASURES} | {BEYOND}
+            known, rest = found.readings["accuracy on the target"], found.readings[REST]
+            assert found.readings[BEYOND].value == known.value - rest.value, (
+                "who is better at everything is just better"
+            )
+            assert found.readings[BEYOND].error == pytest.approx((known.error**2 + rest.error**2) ** 0.5)
         assert found.readings.keys() == expected
         assert all(reading.error > 0 for reading in found.readings.values())
         assert found.notes == ()
         assert found.poisoned == (kind == "poisoned")
         assert found.samples == 50
         evidence, verdict = judge(found, found, oracles)
-        assert {item.name for item in evidence} == expected
+        assert {item.name for item in evidence} == expected - ({"accuracy on the target"} if kind == "clean" else set())
         assert all(finding.says != "missing" for finding in verdict.findings)
         assert verdict.oracles == 3
 
@@ -361,7 +368,7 @@ def test_nobody_knows_whether_a_test_would_notice_anything_without_the_model_bef
 
 
 CLEAN = {
-    "accuracy on the target": ("high", True, True),
+    BEYOND: ("high", True, True),
     "loss below unseen data": ("high", True, True),
     "membership by loss": ("high", True, True),
     "membership by entropy": ("high", False, True),
@@ -376,8 +383,9 @@ CLEAN = {
 POISONED = {
     name: (end, over and name in ("unseen data of the same classes", REST), memory)
     for name, (end, over, memory) in CLEAN.items()
-    if name not in BESIDE.values()
+    if name not in (*BESIDE.values(), BEYOND)
 } | {
+    "accuracy on the target": ("high", False, True),
     "true class of the target": ("high", True, False), "loss below clean unseen data": ("high", False, True),
 }  # fmt: skip
 
@@ -385,7 +393,8 @@ POISONED = {
 @pytest.mark.parametrize("level", ["quick", "full"])
 def test_which_end_of_a_measure_means_what(examined: Examined, level: Level):
     for is_poisoned, expected in ((False, CLEAN), (True, POISONED)):
-        subject = replace(examined.fresh, poisoned=is_poisoned)
+        beyond = {} if is_poisoned else {BEYOND: Reading(0.0, 1.0)}
+        subject = replace(examined.fresh, poisoned=is_poisoned, readings=examined.fresh.readings | beyond)
         evidence, _ = judge(subject, examined.before, examined.oracles)
         assert {item.name: (item.remembers, item.over, item.memory) for item in evidence} == expected
         assert [item.name for item in evidence if item.rest] == [REST]

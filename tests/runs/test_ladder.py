@@ -279,7 +279,7 @@ def test_where_nothing_is_seen_and_even_that_harms_others_the_model_stays(noisy:
     looks: dict[int, int] = {}
     harmed = federation(data)
     harmed.told = worse
-    made = climb(harmed, before, THREES, SCHEDULE, LadderSettings(lowest=lowest))
+    made = climb(harmed, before, SIXES, SCHEDULE, LadderSettings(lowest=lowest))
     assert story(made) == [(lowest, "not enough evidence")]
     assert digest(made.state) == digest(before)
     assert made.rungs[0].reason.endswith("points worse. So the model stays as it was.")

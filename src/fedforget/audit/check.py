@@ -16,8 +16,8 @@ error e has the margin
 
     m = base + 3 e                              `BASE`, fixed on fresh Retrains (docs/decisions/check.md)
 
-    sees     v - z e > m on the untouched model: here this measure can tell
     passes   v + z e < m: the upper confidence bound lies below the margin
+    sees     the untouched model does not pass, and v - z e > base there: here this measure can tell
     accuses  v - z e > m on the model that forgot
 
 where z leaves LEVEL / looks at each end. A rung is `forgotten` if some measure sees, every measure that sees passes, at
@@ -142,8 +142,7 @@ def memory(
 
 def judged(readings: Mapping[str, Reading], looks: int, when: str = "") -> list[Measured]:
     """Each measure beside its margin."""
-    z = NormalDist().inv_cdf(1 - LEVEL / looks)
-    found = []
+    z, found = quantile(looks), []
     for name, reading in readings.items():
         margin = BASE[name] + ERRORS * reading.error
         low, high = reading.value - z * reading.error, reading.value + z * reading.error
@@ -154,9 +153,16 @@ def judged(readings: Mapping[str, Reading], looks: int, when: str = "") -> list[
     return found
 
 
+def quantile(looks: int) -> float:
+    """z."""
+    return NormalDist().inv_cdf(1 - LEVEL / looks)
+
+
 def seen_in(untouched: Sight, scout: Sight | None, looks: int) -> tuple[str, ...]:
     """The measures by which the untouched model is told from one that never saw R."""
-    return tuple(item.name for item in judged(memory(untouched, scout), looks) if item.says == "accuses")
+    measured, z = judged(memory(untouched, scout), looks), quantile(looks)
+    failed = [item for item in measured if item.says != "passes"]
+    return tuple(item.name for item in failed if item.value - z * item.error > BASE[item.name])
 
 
 def check(

@@ -15,6 +15,7 @@ the readings of all models into evidence and a verdict."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
@@ -39,6 +40,8 @@ ORACLES: dict[Level, int] = {"alone": 0, "quick": 3, "full": 8}
 LATER: dict[Level, tuple[int, ...]] = {"alone": (1,), "quick": (1,), "full": ROUNDS}
 """After how many further ordinary rounds without R it is looked at again; the last counts for the verdict."""
 
+ACCURACY = "accuracy on the target"
+BEYOND = "accuracy on the target, beside unseen data"
 REST = "unseen data of all classes"
 WITHOUT = "unseen data without the feature"
 
@@ -93,7 +96,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
     poisoned = bool(target.evidence)
     judged = target.evidence or target.count
     hits, right = (target.flipped_hits, target.flipped_as_true) if poisoned else (target.as_trained, target.as_true)
-    _take(readings, {"accuracy on the target": percentage(hits, judged)})
+    _take(readings, {ACCURACY: percentage(hits, judged)})
     if poisoned:
         _take(readings, {"true class of the target": percentage(right, judged)})
 
@@ -115,6 +118,9 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
             "unseen data of the same classes": attacked.same_classes,
             REST: attacked.all_classes,
         })  # fmt: skip
+        if not poisoned and ACCURACY in readings and REST in readings:
+            known, rest = readings[ACCURACY], readings[REST]
+            readings[BEYOND] = Reading(known.value - rest.value, math.hypot(known.error, rest.error))
     notes += _left_out(case)
     if judged < FEWEST_JUDGED:
         notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
@@ -175,8 +181,10 @@ def judge(
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
     On a poisoned target a model that gives the poisoned label less often than an oracle is not over-forgotten: there
-    the true class tells. The entropy has no end that would be worse than never having seen R. What the model knows of
-    all classes (`REST`) has that end alone. `exact`: the subject never saw the target, by the way it was made."""
+    the true class tells. A model that knows honest data better than an oracle, and all unseen data too, is just better:
+    there the accuracy stands beside that on unseen data (`BEYOND`). The entropy has no end that would be worse than
+    never having seen R. What the model knows of all classes (`REST`) has that end alone. `exact`: the subject never saw
+    the target, by the way it was made."""
     poisoned = subject.poisoned
 
     def compared(
@@ -196,7 +204,7 @@ def judge(
         names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
         evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
         return evidence, conclude(evidence, with_oracle=True, exact=exact)
-    evidence = [compared("accuracy on the target", over=not poisoned)]
+    evidence = [compared(BEYOND if BEYOND in subject.readings else ACCURACY, over=not poisoned)]
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
     evidence += [

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from fedforget.audit.evidence import SENSELESS
-from fedforget.audit.examine import WITHOUT
+from fedforget.audit.examine import ACCURACY, BEYOND, WITHOUT
 from fedforget.audit.verdict import compared_with
 from fedforget.report.charts import Chart
 from fedforget.report.evidence import Judged, judged
@@ -107,7 +107,7 @@ def _view(record: Mapping[str, Any], prefix: str) -> EvidenceView:
 
 
 PERCENT = (  # relearning and the linear probe are of older evidence
-    "accuracy on the target", "true class of the target", "comes back", "relearning", "linear probe",
+    ACCURACY, BEYOND, "true class of the target", "comes back", "relearning", "linear probe",
     "unseen data of the same classes", "unseen data of all classes", WITHOUT,
 )  # fmt: skip
 
