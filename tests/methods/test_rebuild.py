@@ -182,7 +182,7 @@ def test_the_trainings_are_parts_of_the_one_before_without_the_target(
 
 
 def slow_needs_more(accuracies: list[Share], before: Share, within: float) -> bool:
-    back = before.hits / before.count - within
+    back = before.hits / before.count - within - math.sqrt(0.2 / before.count)
     shares = [share.hits / share.count for share in accuracies]
     return shares[-1] < back and (len(shares) == 1 or shares[-1] > shares[-2] + 0.005)
 
@@ -215,13 +215,13 @@ def test_the_last_training_is_repeated_and_so_often_at_most(
         lengths[task.purpose] = lengths.get(task.purpose, 0.0) + task.share * task.epochs
     steps = 80 / 4 / 8 * 100  # 80 of 90 samples are left, at four clients
     parts = {"between": 0.03} if normalised else {"scout": 34 / steps}
-    parts |= {f"rebuilding {n}": 0.05 if n else 0.10 if normalised else 0.30 for n in range(times)}
+    parts |= {f"rebuilding {n}": 0.05 if n else 0.10 if normalised else 0.32 for n in range(times)}
     assert lengths == pytest.approx({name: part * 100 for name, part in parts.items()})
 
 
-@pytest.mark.parametrize(("kept", "part"), [(1000, 0.30), (1600, 95 / 500), (4000, 0.18)])
+@pytest.mark.parametrize(("kept", "part"), [(1000, 0.32), (1600, 115 / 500), (4000, 0.18)])
 def test_a_network_that_is_built_anew_gets_a_few_steps_at_least(kept: int, part: float):
-    """95 steps of 8 samples, for each of four clients."""
+    """115 steps of 8 samples, for each of four clients."""
     left, schedule = Left(target=10, kept=kept, clients=4), replace(SCHEDULE, rounds=10)
     assert left.steps(schedule) == kept * 10 / 32
     assert last_part(network(), schedule, left, SETTINGS) == pytest.approx(part)

@@ -216,10 +216,7 @@ def check(
 LATER = " one round later"
 NEVER_SAW = "It was trained afresh without the target."
 CLASS_LOST = "Unseen data with the target's labels, which other clients hold too, is hardly known any more."
-NOTHING_SEEN = (
-    "Nothing tells the model before from one that never saw the target, so passing would prove nothing; "
-    "only Retrain is sure."
-)
+NOTHING_SEEN = "Nothing tells the model before from one that never saw the target, so passing would prove nothing."
 
 
 def loss_of_accuracy(before: Sight, after: Sight) -> Reading | None:

@@ -23,8 +23,8 @@ begins higher and falls to almost nothing. That is a brief Retrain, and exact li
 
     theta <- scout                            then `anew` of the training, `steps` of a client at the least
 
-The last training is repeated while the other clients' held-out data is known worse than fewer data explain, and
-getting better.
+The last training is repeated while the other clients' held-out data is known worse than fewer data and chance explain,
+and getting better.
 
 The turned kernel is NoT's (Khalil et al., CVPR 2025, arXiv 2503.05657), the break shrink and perturb (Ash and Adams
 2020, arXiv 1910.08475, there to let a trained model learn new data). Measured in docs/decisions/rebuilding.md."""
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, Left, Share, Sight, look
+from fedforget.federation.beside import CountBeside, Left, Share, Sight, difference_error, look
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
 from fedforget.methods.checks import check_numbers
@@ -70,9 +70,9 @@ class RebuildSettings:
     """How long it is trained after the second one."""
     anew: float = 0.18
     """How long a scout is trained on,"""
-    steps: int = 95
+    steps: int = 115
     """for so many steps of a client at the least,"""
-    most: float = 0.30
+    most: float = 0.32
     """but no longer than this."""
     rate: float = 2.0
     """The learning rate there, at the beginning."""
@@ -194,11 +194,11 @@ def second_break(before: float | None, halfway: float | None, settings: RebuildS
 
 
 def needs_more(accuracies: Sequence[Share], before: Share, within: float, rising: float) -> bool:
-    """Whether the accuracy is not back yet, and still rises."""
+    """Whether the accuracy is not back yet, by more than its standard error, and still rises."""
     latest = accuracies[-1]
     if not before.count or latest.count != before.count:
         return False
-    if latest.value >= before.value - within:
+    if latest.value >= before.value - within - difference_error(before.count):
         return False
     return len(accuracies) == 1 or latest.value > accuracies[-2].value + rising
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.audit.check import NEVER_SAW, Check, CheckBeside, check, seen_in
+from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check, CheckBeside, check, seen_in
 from fedforget.errors import DivergedError
 from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
@@ -27,7 +27,7 @@ from fedforget.federation.seam import Federation
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
-from fedforget.methods.scout import MIN_SAMPLES, train_scout
+from fedforget.methods.scout import MIN_SAMPLES, never_saw, train_scout
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, Rung
@@ -163,8 +163,12 @@ class _Climber:
         """Why the lowest rung is not tried; empty where it is."""
         if self._sees & SAMPLES_REMEMBERED:
             return SAMPLES
-        dear = self._forecast("overwrite") > BARGAIN * self._forecast("rebuild")
-        return DEAR if self._sees and self._anew and dear else ""
+        return DEAR if self._sees and self._dear else ""
+
+    @property
+    def _dear(self) -> bool:
+        """Whether overwriting costs not much less than a model that never saw the target."""
+        return self._anew and self._forecast("overwrite") > BARGAIN * self._forecast("rebuild")
 
     def _evaluations(self) -> float:
         """What Retrain would cost, from how many samples are left."""
@@ -203,8 +207,9 @@ class _Climber:
 
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
         """One rung, and what the check says of it."""
-        if name == "overwrite" and self._looks_unseen():
-            rung = Rung(name, self._forecast(name), Cost(), "not enough evidence", f"{LOOKS_UNSEEN} {STAYS}")
+        if name == "overwrite" and (self._looks_unseen() or (self._reference and not self._sees and self._dear)):
+            why = LOOKS_UNSEEN if self._looks_unseen() else f"{NOTHING_SEEN} {DEAR}"
+            rung = Rung(name, self._forecast(name), Cost(), "not enough evidence", f"{why} {STAYS}")
             return _Tried(rung, self._before)
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
         spent, scout = Cost(), None if self._reference is None else self._reference.model
@@ -338,7 +343,12 @@ class _Climber:
     def _offer(self) -> str:
         if self._reference is None:
             return " Retrain is sure: --effort retrain."
-        return f" Retrain is sure, and takes about {self._reference.seconds:.1f} s here: --effort retrain."
+        seconds = self._reference.seconds
+        offered = f" Retrain is sure, and takes about {seconds:.1f} s here: --effort retrain."
+        if self._anew and never_saw(self._meter, self._schedule):
+            quicker = self._forecast("rebuild") * seconds
+            offered += f" So is a rebuilt model here, about {quicker:.1f} s, if it harms nobody: --effort rebuild."
+        return offered
 
 
 SAMPLES_REMEMBERED = frozenset({"gap", "membership"})
