@@ -156,7 +156,7 @@ def test_train_forget_and_audit_as_json(fedforget: Command, tmp_path: Path):
 
     forgot = only_json(fedforget("forget", run, "--client", "0", "--class", "3", "--json"))
     assert (forgot["method"], forgot["preset"], forgot["target"]) == ("ladder", "default", "class 3 of client 0")
-    assert forgot["rungs"][0]["name"] == "overwrite", "the ladder says what it tried"
+    assert forgot["rungs"][0]["name"] == "rebuild", "the ladder says what it tried"
     assert forgot["rungs"][-1]["word"] in ("forgotten", "exact")
     assert all(rung.keys() >= {"name", "forecast", "cost", "word", "reason"} for rung in forgot["rungs"])
     model = load_model(Path(forgot["folder"]) / "model.safetensors", forgot["sha256"])

@@ -28,8 +28,8 @@ from fedforget.methods.fedaf.settings import (
     LARGE_NETWORK,
     OVERWRITE,
     PAPER,
+    FullSettings,
     OverwriteSettings,
-    PaperSettings,
 )
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.models import xavier_initialise
@@ -466,14 +466,14 @@ def test_the_presets_are_what_is_documented():
 
 
 def test_our_own_way_has_21_settings_at_most_and_the_papers_readings_are_apart():
-    own, opened = ({item.name for item in fields(cls)} for cls in (OverwriteSettings, PaperSettings))
+    own, opened = ({item.name for item in fields(cls)} for cls in (OverwriteSettings, FullSettings))
     assert len(own) <= 21
     assert own < opened
     kinds = {
         method: {type(preset) for preset in METHODS[method].presets.values()}
         for method in ("overwrite", "fedaf", "fedaf-c")
     }
-    assert kinds == {"overwrite": {OverwriteSettings}, "fedaf": {PaperSettings}, "fedaf-c": {PaperSettings}}
+    assert kinds == {"overwrite": {OverwriteSettings}, "fedaf": {FullSettings}, "fedaf-c": {FullSettings}}
 
 
 def test_a_preset_of_ours_is_opened_only_where_something_is_named_that_it_settles():
@@ -538,8 +538,8 @@ def test_the_amnesia_is_a_variant_of_the_settings():
     assert amnesia.sketch == settings.sketch, "or the two could not share one"
 
 
-NUMBERS = [item.name for item in fields(PaperSettings) if str(item.type).startswith(("int", "float"))]
-WORDS = [item.name for item in fields(PaperSettings) if str(item.type).startswith("Literal")]
+NUMBERS = [item.name for item in fields(FullSettings) if str(item.type).startswith(("int", "float"))]
+WORDS = [item.name for item in fields(FullSettings) if str(item.type).startswith("Literal")]
 POSITIVE = [
     "teachers", "sketch_rows", "batch_size", "lr", "step_length", "sketch_samples", "ascent_cap", "amnesia_steps",
     "recovery_lr", "recovery_batch_size", "recovery_share",
@@ -548,7 +548,7 @@ POSITIVE = [
 
 def refused(**values: Any) -> str:
     with pytest.raises(InputError) as refusal:
-        PaperSettings(**values)
+        FullSettings(**values)
     sentence = str(refusal.value)
     assert "\n" not in sentence
     assert sentence.endswith(".")

@@ -25,7 +25,7 @@ from fedforget.methods.fedaf.extensions.masked_sketch import (
     masked_sketch_seed,
 )
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings
 from fedforget.methods.fedaf.sketch import Jacobian, build_sketch, hash_buckets, hash_signs
 from fedforget.methods.fedaf.sketching import SKETCH_KEY, BuildSketch
 from fedforget.params import State, digest, state_bytes, state_of, weight_count
@@ -66,7 +66,7 @@ def serve(world: LocalFederation, before: State, request: ErasureRequest = CLASS
 
 
 def seed_of(client: int, *requests: ErasureRequest, seed: int = SCHEDULE.seed) -> int:
-    task = BuildMaskedSketch(seed=seed, threads=1, requests=requests, settings=PaperSettings())
+    task = BuildMaskedSketch(seed=seed, threads=1, requests=requests, settings=FullSettings())
     return masked_sketch_seed(task, client)
 
 
@@ -199,7 +199,7 @@ def test_the_bill_has_both_messages():
 
 
 def test_by_default_nothing_is_masked():
-    assert not PaperSettings().sketch_masked
+    assert not FullSettings().sketch_masked
     world, before = make()
     serve(world, before, sketch_masked=False)
     assert len(world.replies(BuildSketch)) == 4
@@ -311,7 +311,7 @@ def test_an_old_key_goes_with_the_next_offer():
     client = world.client(0)
     client.kept[SECRET_KEY] = "of a request that failed"
     everything = tuple(ErasureRequest.of_class(0, label) for label in range(CLASSES))
-    settings = PaperSettings(**MASKED).for_network(10)
+    settings = FullSettings(**MASKED).for_network(10)
     OfferKey(seed=0, threads=1, requests=everything, settings=settings).run(before, client)
     assert SECRET_KEY not in client.kept
 
@@ -339,7 +339,7 @@ def test_a_reply_of_another_shape_is_named():
 @pytest.mark.parametrize("setting", [{"sketch_scope": "client"}, {"preserver": "diagonal"}, {"preserver": "pca"}])
 def test_masks_without_a_sketch_of_everybodys(setting: dict[str, Any]):
     with pytest.raises(InputError, match="'sketch_masked' is about everybody's sketch"):
-        PaperSettings(**{"sketch_masked": True, **setting})
+        FullSettings(**{"sketch_masked": True, **setting})
 
 
 def test_a_sketch_in_bfloat16():

@@ -14,13 +14,13 @@ from fedforget.errors import InputError
 from fedforget.federation.memory import _left_in_groups
 from fedforget.methods.fedaf.extensions import planning
 from fedforget.methods.fedaf.extensions.planning import FEWEST_ROWS, fit_sketch, only_from, plan_sketch
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings
 from fedforget.params import trainable, weight_count
 
 CPU = torch.device("cpu")
 NETWORK = nn.Sequential(nn.Linear(100, 50), nn.ReLU(), nn.Linear(50, 40), nn.ReLU(), nn.Linear(40, 10))
 WEIGHTS = weight_count(NETWORK)
-ROWS = int(PaperSettings().for_network(WEIGHTS).sketch_rows)
+ROWS = int(FullSettings().for_network(WEIGHTS).sketch_rows)
 
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, numbers: float, width: int) -> None:
@@ -30,20 +30,20 @@ def with_room_for(monkeypatch: pytest.MonkeyPatch, numbers: float, width: int) -
 
 def test_nothing_gives_way_where_all_fits(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, ROWS * WEIGHTS, 4)
-    settings, note = fit_sketch(NETWORK, PaperSettings(), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(), CPU)
     assert (settings.sketch_rows, settings.sketch_dtype, settings.first_moved, note) == (ROWS, "float32", None, "")
 
 
 def test_first_the_numbers_become_shorter(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, ROWS * WEIGHTS, 2)
-    settings, note = fit_sketch(NETWORK, PaperSettings(), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(), CPU)
     assert (settings.sketch_rows, settings.sketch_dtype, settings.first_moved) == (ROWS, "bfloat16", None)
     assert note == "The whole sketch would not fit into memory, so it is kept as bfloat16."
 
 
 def test_then_the_rows_become_fewer(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, 60 * WEIGHTS, 2)
-    settings, note = fit_sketch(NETWORK, PaperSettings(), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(), CPU)
     assert (settings.sketch_rows, settings.sketch_dtype, settings.first_moved) == (60, "bfloat16", None)
     assert "60 rows of bfloat16, not 75" in note
 
@@ -51,14 +51,14 @@ def test_then_the_rows_become_fewer(monkeypatch: pytest.MonkeyPatch):
 def test_then_only_the_last_layers_move(monkeypatch: pytest.MonkeyPatch):
     last = sum(parameter.numel() for name, parameter in NETWORK.named_parameters() if name[0] in "24")
     with_room_for(monkeypatch, FEWEST_ROWS * last, 2)
-    settings, note = fit_sketch(NETWORK, PaperSettings(), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(), CPU)
     assert (settings.sketch_rows, settings.first_moved) == (FEWEST_ROWS, "2.weight")
     assert "over the layers from '2.weight' on, and only they move" in note
 
 
 def test_under_masks_a_number_takes_eight_bytes(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, 60 * WEIGHTS, 8)
-    settings, note = fit_sketch(NETWORK, PaperSettings(sketch_masked=True, sketch_scope="federation"), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(sketch_masked=True, sketch_scope="federation"), CPU)
     assert settings.sketch_rows == 60
     assert "60 rows" in note
     with pytest.raises(InputError, match="use 96 rows or fewer, or set sketch_masked to false"):
@@ -67,7 +67,7 @@ def test_under_masks_a_number_takes_eight_bytes(monkeypatch: pytest.MonkeyPatch)
 
 def test_what_the_user_set_does_not_give_way(monkeypatch: pytest.MonkeyPatch):
     with_room_for(monkeypatch, 60 * WEIGHTS, 2)
-    settings, note = fit_sketch(NETWORK, PaperSettings(sketch_rows=75, sketch_dtype="float32"), CPU)
+    settings, note = fit_sketch(NETWORK, FullSettings(sketch_rows=75, sketch_dtype="float32"), CPU)
     assert (settings.sketch_rows, settings.sketch_dtype, note) == (75, "float32", "")
     with pytest.raises(InputError, match="may be used"):
         plan_sketch(NETWORK, 750, torch.float32, CPU)

@@ -14,7 +14,7 @@ from fedforget.errors import InputError
 from fedforget.methods.fedaf.extensions import principal
 from fedforget.methods.fedaf.extensions.principal import all_rows, principal_rows, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.knowledge_preserver import SketchPreserver
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings
 from fedforget.methods.fedaf.sketch import Jacobian, build_sketch
 from fedforget.models import xavier_initialise
 from fedforget.params import digest, flatten, trainable
@@ -120,4 +120,4 @@ def test_no_rows_of_that_rank_are_better_and_the_sketch_is_within_its_variance()
 
 def test_a_federation_has_no_common_components():
     with pytest.raises(InputError, match="do not add up as sketches do; use the preserver 'sketch'"):
-        PaperSettings(preserver="pca", sketch_scope="federation")
+        FullSettings(preserver="pca", sketch_scope="federation")

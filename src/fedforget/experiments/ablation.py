@@ -25,7 +25,7 @@ from fedforget.experiments.tables import Entry, Table
 from fedforget.federation.seam import thread_count
 from fedforget.methods.fedaf.extensions.principal import all_rows, samples_that_fit, spectral_error
 from fedforget.methods.fedaf.forgetting import Forget
-from fedforget.methods.fedaf.settings import OVERWRITE, PaperSettings
+from fedforget.methods.fedaf.settings import OVERWRITE, FullSettings
 from fedforget.methods.fedaf.sketch import Jacobian
 from fedforget.methods.fedaf.sketching import sketch_at_client, sketch_samples
 from fedforget.seeds import derive_seed
@@ -83,11 +83,11 @@ def specs(options: Options) -> list[CellSpec]:
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
-    settings = PaperSettings(**(settings_of(spec, scenario.options) or {}))
+    settings = FullSettings(**(settings_of(spec, scenario.options) or {}))
     return {"sketch_error": sketch_error(settings, scenario)} | serve_requests(spec, scenario)
 
 
-def sketch_error(settings: PaperSettings, scenario: Scenario) -> float | None:
+def sketch_error(settings: FullSettings, scenario: Scenario) -> float | None:
     """The eps of Theorem 1 for the rows that the preserver has at the target client; one for each kind of rows."""
     if settings.preserver not in ("sketch", "pca"):
         return None

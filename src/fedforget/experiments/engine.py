@@ -20,7 +20,7 @@ from fedforget.experiments.options import Options, parse_methods
 from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS, method_settings
-from fedforget.methods.fedaf.settings import LEFT, OverwriteSettings, PaperSettings
+from fedforget.methods.fedaf.settings import LEFT, FullSettings, OverwriteSettings
 from fedforget.params import State
 
 Row = dict[str, Any]
@@ -217,7 +217,7 @@ def check_settings(spec: CellSpec, options: Options, cell: Cell, path: Path) -> 
         preset = preset.opened() if isinstance(preset, OverwriteSettings) else preset
         before = replace(preset, **{item.name: item.default for item in fields(preset) if item.name not in then})
         then = asdict(_on_network(before, options)) | then
-        if isinstance(preset, PaperSettings):
+        if isinstance(preset, FullSettings):
             then = {name: value for name, value in then.items() if name not in LEFT or value != LEFT[name]}
             idle = replace(preset, **now).idle
     changed = [

@@ -28,7 +28,7 @@ from fedforget.experiments.paper_numbers import STATED
 from fedforget.experiments.summaries import by_method, by_setting, values
 from fedforget.experiments.tables import Table
 from fedforget.methods import METHODS
-from fedforget.methods.fedaf.settings import OverwriteSettings, PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings, OverwriteSettings
 
 COLUMNS = {"bd_acc": "target (BD Acc)", "test_acc": "non-target (Test Acc)", "retained_acc": "retained data",
            "true_acc": "target as its true class"}  # fmt: skip
@@ -45,7 +45,7 @@ class Knob:
     values: tuple[int | float, ...]
     stated: str
     along: Mapping[str, Any] = field(default_factory=dict)
-    had_by: Callable[[PaperSettings], bool] = lambda settings: True
+    had_by: Callable[[FullSettings], bool] = lambda settings: True
 
     def overrides(self, value: int | float) -> dict[str, Any]:
         return {self.setting: value, **self.along}

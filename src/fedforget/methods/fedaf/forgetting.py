@@ -1,4 +1,4 @@
-"""What happens at the target client: train on new memories, away from the old ones, under the preserver (Algorithm 1).
+"""What happens at the target client: train on new memories under the preserver (Algorithm 1).
 
 The loss of a batch from the target R, with memories M (Eq. 13):
 
@@ -7,10 +7,10 @@ The loss of a batch from the target R, with memories M (Eq. 13):
     L_M = mean over x of CE(theta(x), y~)            towards the new memory
     L_R = mean over x of CE(theta(x), y)             away from the old one; - L_R takes one of four forms:
 
-    ascent = plain     - CE(y)                       the paper; has no lower bound
-             capped    - min(CE(y), cap)             a sample that is forgotten enough stops pushing
-             bounded   - log(1 - p_y/2)              (Pan et al. 2025) bounded and vanishing as p_y does; descent
-             none      0
+    ascent = none      0                             `overwrite`, our way: it has no ascent but in the amnesia
+             plain     - CE(y)                       the paper; has no lower bound
+             capped    - min(CE(y), cap)             the amnesia; a sample that is forgotten enough stops pushing
+             bounded   - log(1 - p_y/2)              (Pan et al. 2025) no lower than 0, and flat where p_y is near 0
 
 `forgetting_loss` is L_M - L_R. The third term is no part of it: after each SGD step on it the preserver takes the
 penalty's step (`Forget._forget`). lambda is divided by n with the setting `normalise`, the default.

@@ -9,7 +9,7 @@ What the paper has not lies in `extensions/`, and each is called in one line:
     `planned`             a sketch that fits into memory
     `everybodys_sketch`   for a client that keeps no data of its own to sketch
     `reminded_teacher`    memories from theta* after amnesia and a reminder
-    `recover`             one round over a small share of everybody's retained data
+    `guarded_recovery`    one round over a small share of everybody's retained data
 
 With the paper's settings this is the method `fedaf`, with ours `overwrite`, the first rung of the ladder. In later
 rounds what was overwritten may come back, since the weights still lie near those that knew R: the next rung, `rebuild`,
@@ -31,7 +31,7 @@ from fedforget.methods.checks import own
 from fedforget.methods.features import forget_features
 from fedforget.methods.fedaf.extensions.federation_sketch import check_masks, everybodys_sketch
 from fedforget.methods.fedaf.extensions.planning import Plan, planned
-from fedforget.methods.fedaf.extensions.recovery import recover, reminded_teacher
+from fedforget.methods.fedaf.extensions.recovery import guarded_recovery, reminded_teacher
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.settings import OverwriteSettings
 from fedforget.params import State
@@ -76,7 +76,7 @@ def forget_samples(plan: Plan, state: State) -> tuple[State, Curves]:
             current = aggregate(plan, current, reply)
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
-    return recover(plan, state, current), curves
+    return guarded_recovery(plan, state, current), curves
 
 
 def aggregate(plan: Plan, anchor: State, reply: Reply) -> State:

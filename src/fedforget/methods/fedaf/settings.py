@@ -33,7 +33,7 @@ class OverwriteSettings:
     """Our own way, the first rung of the ladder; see docs/decisions for the reasons.
 
     `auto` depends on the size of the network: `for_network` puts a number in its place. What is settled here, such as
-    the kind of memory, has its value in `PaperSettings`: `opened` shows both."""
+    the kind of memory, has its value in `FullSettings`: `opened` shows both."""
 
     amnesia_steps: int = 12
     """How long the teacher of the memory unlearns the target before others' data reminds it."""
@@ -86,9 +86,9 @@ class OverwriteSettings:
         meant = {name: pair[large] for (name, word), pair in BY_SIZE.items() if getattr(self, name) == word}
         return replace(self, **meant)
 
-    def opened(self) -> PaperSettings:
+    def opened(self) -> FullSettings:
         """The same with all that our way has settled: what the method runs on, and what an ablation varies."""
-        return PaperSettings(**{item.name: getattr(self, item.name) for item in fields(self)})
+        return FullSettings(**{item.name: getattr(self, item.name) for item in fields(self)})
 
     @property
     def dtype(self) -> torch.dtype:
@@ -119,7 +119,7 @@ class OverwriteSettings:
 
 
 @dataclass(frozen=True)
-class PaperSettings(OverwriteSettings):
+class FullSettings(OverwriteSettings):
     """Every step of Algorithm 1 laid open; the defaults are ours, and the paper's values are in `PAPER` below. What the
     paper leaves to its reader and what our own way has settled is all here: the method runs on these settings, and
     ablations vary them."""
@@ -156,7 +156,7 @@ class PaperSettings(OverwriteSettings):
 
     _above_zero = (*OverwriteSettings._above_zero, "teachers", "lr", "ascent_cap")
 
-    def opened(self) -> PaperSettings:
+    def opened(self) -> FullSettings:
         return self
 
     @property
@@ -173,7 +173,7 @@ class PaperSettings(OverwriteSettings):
         )  # fmt: skip
 
     @property
-    def amnesia(self) -> PaperSettings:
+    def amnesia(self) -> FullSettings:
         """How the teacher of `reminded` loses the target: a few short steps of suppression and capped ascent."""
         return replace(
             self, memory="suppressed", ascent="capped", epochs=0, min_steps=self.amnesia_steps, enough=0.0,
@@ -201,7 +201,7 @@ _MASKS_NEED = (
 
 OVERWRITE = OverwriteSettings()
 
-PAPER = PaperSettings(
+PAPER = FullSettings(
     memory="debiased", teachers=10, sigma="auto",
     penalty="gradient", strength=10.0, normalise=False,
     sketch_rows=50, sketch_labels="data", sketch_data="all", sketch_scope="client", sketch_samples=None,

@@ -19,7 +19,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, TargetTask
 from fedforget.methods.fedaf.extensions.planning import only_from, plan_sketch
 from fedforget.methods.fedaf.extensions.principal import principal_rows
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings
 from fedforget.methods.fedaf.sketch import Jacobian, Sketch, build_sketch
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_generator, derive_seed
@@ -34,7 +34,7 @@ SAMPLES_PER_ROW = 8
 class SketchTask(TargetTask):
     """Base of the tasks that need a sketch."""
 
-    settings: PaperSettings
+    settings: FullSettings
 
 
 @dataclass(frozen=True, kw_only=True)

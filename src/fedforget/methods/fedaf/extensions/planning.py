@@ -23,7 +23,7 @@ from fedforget.federation.cost import Meter
 from fedforget.federation.memory import available_bytes
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import TargetSize
-from fedforget.methods.fedaf.settings import PaperSettings
+from fedforget.methods.fedaf.settings import FullSettings
 from fedforget.params import trainable, weight_count
 from fedforget.requests import ErasureRequest
 
@@ -42,7 +42,7 @@ class Plan:
     federation: Meter
     requests: tuple[ErasureRequest, ...]
     served: tuple[ErasureRequest, ...]
-    settings: PaperSettings
+    settings: FullSettings
     schedule: Schedule
 
     @property
@@ -56,7 +56,7 @@ class Plan:
         return self.federation.check(self.exclude)
 
 
-def planned(federation: Meter, asked: PaperSettings, requests: Sequence[ErasureRequest]) -> PaperSettings:
+def planned(federation: Meter, asked: FullSettings, requests: Sequence[ErasureRequest]) -> FullSettings:
     """The settings with numbers for every `auto`, of a sketch that fits; or a refusal, before any work."""
     settings, gave_way = fit_sketch(federation.model, asked, federation.device)
     if requests and settings.preserver in ("sketch", "pca"):
@@ -66,7 +66,7 @@ def planned(federation: Meter, asked: PaperSettings, requests: Sequence[ErasureR
     return settings
 
 
-def fit_sketch(model: nn.Module, asked: PaperSettings, device: torch.device) -> tuple[PaperSettings, str]:
+def fit_sketch(model: nn.Module, asked: FullSettings, device: torch.device) -> tuple[FullSettings, str]:
     """(the settings with numbers for every `auto`, of a sketch that fits if any does; what had to give way)."""
     settings = asked.for_network(weight_count(model))
     weights = weight_count(model)

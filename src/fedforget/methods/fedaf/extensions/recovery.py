@@ -35,7 +35,7 @@ def reminded_teacher(plan: Plan, message: State, task: Forget) -> State:
     return {f"{TEACHER_KEY}{name}": tensor for name, tensor in teacher.items()}
 
 
-def recover(plan: Plan, original: Mapping[str, Tensor], forgotten: State) -> State:
+def guarded_recovery(plan: Plan, original: Mapping[str, Tensor], forgotten: State) -> State:
     """Rounds after the forgetting, none of which leads back to the original model."""
     current = forgotten
     with plan.federation.stage("recovery"):
