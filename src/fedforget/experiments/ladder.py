@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
+from fedforget.audit.check import CheckWord
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import judged, oracles_of
 from fedforget.experiments.configurations import CONFIGURATIONS
@@ -62,8 +63,8 @@ def specs(options: Options) -> list[CellSpec]:
         seed = options.seed + trial
         for target in options.targets or TARGETS[options.dataset]:
             kind, poisoned = target.removeprefix("clean-"), not target.startswith("clean-")
-            classes = options.chosen_classes() if every else options.classes or (seed % configuration.classes,)
-            for label in classes if kind == "class" else (None,):
+            chosen = options.chosen_classes()
+            for label in (chosen if every else (chosen[seed % len(chosen)],)) if kind == "class" else (None,):
                 for client in ASKERS.get(options.dataset, (0,)):
                     labels, name = (() if label is None else (label,)), {"samples": f"samples{count}"}.get(kind, kind)
                     scenario = ScenarioSpec(
@@ -212,9 +213,9 @@ def checked(rows: Sequence[Row]) -> Table:
     for name in ("overwrite", "rebuild"):
         for truth in ("as never seen", "remembers"):
             own = [word for rung, word, found in pairs if (rung, found) == (name, truth)]
-            words = ("forgotten", "not forgotten", "harmful", "not enough evidence")
-            body.append([name, truth, *(str(own.count(word)) for word in words)])
-    columns = ("rung", "the audit", "the check: forgotten", "not forgotten", "harmful", "not enough evidence")
+            body.append([name, truth, *(str(own.count(word)) for word in get_args(CheckWord))])
+    first, *rest = get_args(CheckWord)
+    columns = ("rung", "the audit", f"the check: {first}", *rest)
     return Table("The check beside the audit, caught cells", columns, body)
 
 
