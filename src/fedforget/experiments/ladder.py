@@ -270,7 +270,7 @@ def shortly(cells: Mapping[str, Sequence[Row]]) -> Table:
         "data", "withdrawn", "requests", "caught before: `forgotten` or exact after", "ended at overwrite / rebuild / "
         "retrain", "Test Acc beside Retrain", "cost, % of Retrain's",
     )  # fmt: skip
-    return Table("Where requests end", columns, body)
+    return Table("Where requests end beside Retrain, on seeds that nothing was tuned on", columns, body)
 
 
 EXPERIMENT = Experiment(
