@@ -255,7 +255,7 @@ def test_what_a_reply_holds_does_not_grow_with_the_data(digits: Dataset):
 @pytest.mark.slow
 def test_no_reply_of_the_whole_story_holds_an_mnist_image(real_data: Callable[[str], Path]):
     real_data("mnist")
-    dataset = load_dataset("mnist").first(760, 100)
+    dataset = load_dataset("mnist").first(760, 400)
     federation, _ = make(dataset, (257, 173, 149, 181))
     tell_the_whole_story(federation, dataset, Schedule(rounds=1, lr=0.05, batch_size=16, threads=1))
     assert {type(task) for task, _ in federation.seen} == TASKS
