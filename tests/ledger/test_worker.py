@@ -205,8 +205,10 @@ class StopsAfterARung(LocalExecutor):
 
 
 @pytest.mark.real
-def test_a_climb_that_is_interrupted_goes_on_at_its_rung(ledger: Ledger, poisoned: Path):
-    office, stop = Office(ledger, poisoned), threading.Event()
+def test_a_climb_that_is_interrupted_goes_on_at_its_rung(ledger: Ledger, tmp_path: Path):
+    schedule, backdoor = replace(CONFIG.schedule, rounds=15), Backdoor(CLASS, Trigger(2, margin=0), 7)
+    train_run(tmp_path / "run", replace(CONFIG, model="vit", schedule=schedule, backdoor=backdoor))
+    office, stop = Office(ledger, tmp_path / "run"), threading.Event()
     # No accuracy may go, so rebuilding is not enough.
     office.register(method="ladder", settings={"exact_below": 0, "lowest": "rebuild", "limit": 0.0})
     id, executor = office.queue(CLASS), StopsAfterARung(stop)

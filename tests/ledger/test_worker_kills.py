@@ -78,8 +78,9 @@ def test_twenty_kills(url: str, run: Path, tmp_path: Path):
 def test_killed_in_a_climb_it_goes_on_at_its_rung(url: str, tmp_path: Path):
     """Killed once one rung is told of, and again within Retrain: no rung is tried a second time."""
     target, home = ErasureRequest.of_class(0, 3), tmp_path / "home"
-    schedule = replace(CONFIG.schedule, rounds=150)
-    train_run(tmp_path / "run", replace(CONFIG, schedule=schedule, backdoor=Backdoor(target, Trigger(2, margin=0), 7)))
+    schedule, backdoor = replace(CONFIG.schedule, rounds=60), Backdoor(target, Trigger(2, margin=0), 7)
+    # Of a network with normalisation, or what is rebuilt is exact, and the climb ends there.
+    train_run(tmp_path / "run", replace(CONFIG, model="vit", schedule=schedule, backdoor=backdoor))
     with Ledger.open(home, url) as ledger:
         office = Office(ledger, tmp_path / "run")
         # No accuracy may go, so rebuilding is not enough.
