@@ -696,10 +696,9 @@ def test_the_demo_shows_the_ladder_and_where_each_request_ended(tmp_path: Path):
     """As a newcomer sees it: what is said is what the README prints."""
     lines: list[str] = []
     poisoned, honest = demo_run(tmp_path / "demo", say=lines.append)
-    assert [line.split(":")[0].strip() for line in lines if "of a retraining" in line] == ["rebuild", "overwrite"]
+    assert [line.split(":")[0].strip() for line in lines if "of a retraining" in line] == ["rebuild", "rebuild"]
     assert any(line.startswith("   Overwriting is not tried: it would cost not much less here") for line in lines)
-    assert any(line.startswith("   rebuild: exact. ") for line in lines)
-    assert any(line.startswith("   overwrite: not enough evidence. ") for line in lines)
+    assert sum(line.startswith("   rebuild: exact. ") for line in lines) == 2
     assert [row.method for row in poisoned.rows] == ["before", "retrain", "ladder", "overwrite"]
     alone = poisoned.row("overwrite:default")
     assert alone.now is not None
@@ -710,14 +709,10 @@ def test_the_demo_shows_the_ladder_and_where_each_request_ended(tmp_path: Path):
     assert ended[2].startswith("   The audit says: exact. ")
     assert len(ended) == 3, "nothing is left to ask for"
     ended = where_it_ended(tmp_path / "demo", honest)
-    assert ended[0].startswith("class 7 of client 1: The model stays as it was: not enough evidence. ")
-    assert ended[2].startswith("   The audit says: not enough evidence. ")
+    assert ended[0].startswith("class 7 of client 1: Ended at rebuild: exact. ")
     shown = README.read_text().split("<!-- demo-output -->")[1].split("<!-- /demo-output -->")[0]
     for line in (*lines, *where_it_ended(tmp_path / "demo", poisoned), *ended):
         assert but_for_seconds(line.replace(str(tmp_path / "demo"), "demo")) in but_for_seconds(shown)
-    retrained = Path(ended[3].split()[-1])
-    assert load_model(retrained / "model.safetensors", record.Result.read(retrained).sha256)
-    assert record.Result.read(retrained).exact
 
 
 def test_the_demo_leaves_another_run_alone(tmp_path: Path):
