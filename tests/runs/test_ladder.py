@@ -40,6 +40,7 @@ SCHEDULE = Schedule(rounds=20, lr=0.1, batch_size=16, threads=1)
 LEAVER = ErasureRequest.of_client(0)
 THREES = ErasureRequest.of_class(0, 3)
 SIXES = ErasureRequest.of_class(0, 6)
+TWOS = ErasureRequest.of_class(0, 2)
 UP_TO_REBUILD = LadderSettings(at_most="rebuild")
 
 
@@ -421,6 +422,20 @@ def test_where_a_model_built_anew_costs_little_more_overwriting_is_not_tried(mon
     assert [rung.name for rung in bounded.rungs] == ["overwrite"], "it is, where that is all that may be done"
     monkeypatch.setattr(LADDER_MODULE, "BARGAIN", 10.0)
     assert climb(world, before, THREES, SCHEDULE).rungs[0].name == "overwrite"
+
+
+def test_where_nothing_is_seen_overwriting_that_is_no_bargain_is_done_only_if_it_is_named():
+    data = noisy_digits().first(800, 540)
+    world = plain_federation(data)
+    before = train(world, state_of(world.model), SCHEDULE)
+    made = climb(world, before, TWOS, SCHEDULE)
+    assert story(made) == [("overwrite", "not enough evidence")]
+    assert "it would cost not much less here" in made.rungs[0].reason
+    assert digest(made.state) == digest(before)
+    assert not world.asked(Forget)
+    assert any("So is a rebuilt model here" in note for note in made.notes)
+    climb(world, before, TWOS, SCHEDULE, LadderSettings(at_most="overwrite"))
+    assert world.asked(Forget)
 
 
 # An asker's answers.

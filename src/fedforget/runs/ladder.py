@@ -165,6 +165,13 @@ class _Climber:
             return SAMPLES
         return DEAR if self._sees and self._dear else ""
 
+    def _no_sense_in_overwriting(self) -> str:
+        """Why the model stays as it is at the lowest rung, where nothing is seen; empty where it is overwritten."""
+        if self._looks_unseen():
+            return LOOKS_UNSEEN
+        nothing = self._reference is not None and not self._sees
+        return f"{NOTHING_SEEN} {DEAR}" if nothing and self._dear and len(self._settings.rungs) > 1 else ""
+
     @property
     def _dear(self) -> bool:
         """Whether overwriting costs not much less than a model that never saw the target."""
@@ -207,8 +214,8 @@ class _Climber:
 
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
         """One rung, and what the check says of it."""
-        if name == "overwrite" and (self._looks_unseen() or (self._reference and not self._sees and self._dear)):
-            why = LOOKS_UNSEEN if self._looks_unseen() else f"{NOTHING_SEEN} {DEAR}"
+        why = self._no_sense_in_overwriting() if name == "overwrite" else ""
+        if why:
             rung = Rung(name, self._forecast(name), Cost(), "not enough evidence", f"{why} {STAYS}")
             return _Tried(rung, self._before)
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
