@@ -112,7 +112,7 @@ def test_train_forget_and_audit_there(python: Path, tmp_path: Path):
         assert said.returncode == 0, said.stderr
         assert said.stderr == ""
         result = json.loads(said.stdout)
-    assert [row["method"] for row in result["rows"]] == ["before", "retrain", "fedaf"]
+    assert [row["method"] for row in result["rows"]] == ["before", "retrain", "ladder"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert "<html" in page
     assert "class 3 of client 0" in page
