@@ -224,6 +224,7 @@ def test_a_network_that_is_built_anew_gets_a_few_steps_at_least(kept: int, part:
     """115 steps of 8 samples, for each of four clients."""
     left, schedule = Left(target=10, kept=kept, clients=4), replace(SCHEDULE, rounds=10)
     assert left.steps(schedule) == kept * 10 / 32
+    assert left.steps(replace(schedule, participation=0.25)) == kept * 10 / 128, "who is drawn less often takes fewer"
     assert last_part(network(), schedule, left, SETTINGS) == pytest.approx(part)
     assert last_part(network(normalised=True), schedule, left, SETTINGS) == 0.10
 

@@ -185,7 +185,8 @@ class Left:
 
     def steps(self, schedule: Schedule) -> float:
         """How many a client takes in a training without the target, on average."""
-        return max(1.0, self.kept * schedule.rounds * schedule.epochs / (self.clients * schedule.batch_size))
+        passes = schedule.rounds * schedule.epochs * schedule.participation
+        return max(1.0, self.kept * passes / (self.clients * schedule.batch_size))
 
     def loss(self, accuracy: Share) -> float:
         """How much of its accuracy a model loses since it learns from fewer samples, whatever they are: its share of
