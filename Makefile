@@ -65,7 +65,7 @@ test: check $(VENV)/.browser $(VENV)/.postgres
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" --doctest-modules src tests
 
 test-slow: $(VENV)/.dev $(VENV)/.postgres
-	$(BIN)/python -m pytest -m slow tests
+	$(BIN)/python -m pytest $(PARALLEL) -m slow tests
 
 bench: $(VENV)/.dev
 	$(BIN)/fedforget bench --out benchmarks/performance-cpu.json
