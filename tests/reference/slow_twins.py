@@ -199,6 +199,32 @@ def forgetting_loss(
     return loss / n, towards / n, old / n
 
 
+def papers_forgetting(
+    model: nn.Module,
+    batches: Sequence[tuple[Tensor, Tensor, Tensor]],
+    rows: Tensor,
+    weight: float,
+    lr: float,
+    momentum: float,
+) -> nn.Module:
+    """Algorithm 1, lines 5 to 7, to the letter: SGD on Eq. 13 as one loss, by autograd in double precision. Batches are
+    (inputs, memories, labels); `rows` are J^, `weight` is lambda, or lambda / n."""
+    model = copy.deepcopy(model).double().train()
+    theta = list(model.parameters())
+    anchor = torch.cat([p.detach().flatten() for p in theta])
+    velocity = [torch.zeros_like(p) for p in theta]
+    for x, memory, labels in batches:
+        log_p = torch.log_softmax(model(x.double()), dim=1)
+        l_m = -(memory.double() * log_p).sum(dim=1).mean()
+        l_r = -log_p[torch.arange(len(labels)), labels].mean()
+        moved = torch.cat([p.flatten() for p in theta]) - anchor
+        loss = l_m - l_r + weight / 2 * (rows @ moved).square().sum()
+        for p, v, g in zip(theta, velocity, torch.autograd.grad(loss, theta), strict=True):
+            v.mul_(momentum).add_(g)
+            p.data -= lr * v
+    return model
+
+
 # Federated averaging
 
 

@@ -12,8 +12,9 @@ The loss of a batch from the target R, with memories M (Eq. 13):
              capped    - min(CE(y), cap)             the amnesia; a sample that is forgotten enough stops pushing
              bounded   - log(1 - p_y/2)              (Pan et al. 2025) no lower than 0, and flat where p_y is near 0
 
-`forgetting_loss` is L_M - L_R. The third term is no part of it: after each SGD step on it the preserver takes the
-penalty's step (`Forget._forget`). lambda is divided by n with the setting `normalise`, the default.
+`forgetting_loss` is L_M - L_R. The third term is the preserver's (`Forget._forget`): with the setting `penalty` =
+gradient, the paper's, its gradient is added to theirs; with `proximal`, ours, its step follows theirs. lambda is
+divided by n with the setting `normalise`.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ TEACHER_KEY = "fedaf.teacher."
 def forgetting_loss(
     logits: Tensor, memory: Tensor, labels: Tensor, ascent: Literal["none", "plain", "capped", "bounded"], cap: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(L_M - L_R as it is minimised, L_M, L_R) for one batch; the penalty's step is the preserver's."""
+    """(L_M - L_R as it is minimised, L_M, L_R) for one batch; the penalty is the preserver's."""
     log_p = F.log_softmax(logits, dim=1)
     towards = -(memory * log_p).sum(dim=1)
     old = -log_p.gather(1, labels[:, None])[:, 0]
@@ -215,7 +216,7 @@ class Forget(SketchTask):
         lr: float,
         remedy: str,
     ) -> dict[str, list[float]]:
-        """SGD on the loss above, one step of the preserver after each."""
+        """SGD on the loss above: the penalty joins in the gradient (the paper), or its proximal step follows (ours)."""
         settings, model = self.settings, client.model
         parameters = trainable(model)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
@@ -224,12 +225,14 @@ class Forget(SketchTask):
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        gradient = self._gradient(client)
+        gradient, jointly = self._gradient(client), settings.penalty == "gradient"
         before: State = {}
         for batch in batches:
             if self._stops(learnt):
                 break
             gradients, figures = gradient(features[batch], memory[batch], labels[batch])
+            if preserver is not None and jointly:
+                gradients = torch._foreach_add(list(gradients), preserver.gradient(parameters))
             *seen, gap, length = torch.cat([figures, length_of(gradients)[None]]).tolist()  # one wait for a GPU
             for name, value in zip(curves, [float(len(batch)), *seen], strict=True):
                 curves[name].append(value)
@@ -243,9 +246,7 @@ class Forget(SketchTask):
                 break
             before = {name: p.detach().clone() for name, p in parameters.items()} if settings.enough else {}
             optimiser.descend(gradients, length)
-            if preserver is not None and settings.penalty == "gradient":
-                preserver.gradient_step(parameters, lr)
-            elif preserver is not None:
+            if preserver is not None and not jointly:
                 preserver.proximal_step(parameters)
         return curves
 

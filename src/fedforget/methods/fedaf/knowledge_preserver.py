@@ -6,7 +6,7 @@ theta* is the anchor, J^ the sketch of the retained data D' (with `sketch_data` 
 `normalise`, the default, lambda stands for lambda/n here, n the sketched samples. Two ways to take its step in
 training:
 
-    gradient   theta <- theta - lr lambda J^^T J^ (theta - theta*)     the paper; stable for lr < 2/(lambda sigma_max^2)
+    gradient   lambda J^^T J^ (theta - theta*) beside the loss's       the paper; stable for lr < 2/(lambda sigma_max^2)
     proximal   d <- d - J^^T (J^ J^^T + I/(lr lambda))^-1 J^ d,  d = theta - theta*         closed form, always stable
 
 The proximal step is the exact minimiser of ||theta - v||^2/(2 lr) + penalty(theta) at v (Woodbury): one s x s
@@ -28,7 +28,7 @@ from fedforget.params import flatten, move, unflatten
 class Preserver(Protocol):
     """A quadratic penalty (lambda/2) d^T A d around the anchor."""
 
-    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None: ...
+    def gradient(self, parameters: Mapping[str, Tensor]) -> list[Tensor]: ...
 
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None: ...
 
@@ -53,10 +53,10 @@ class SketchPreserver:
             ridge = max(1.0 / (lr * self.strength), _SMALLEST_RIDGE * self._largest)
             self._factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram))
 
-    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
-        """theta <- theta - lr lambda J^^T J^ d."""
+    def gradient(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:
+        """lambda J^^T J^ d."""
         along = _times(self.rows, flatten(parameters) - self.anchor)
-        move(parameters, _transposed_times(self.rows, along), -lr * self.strength)
+        return list(unflatten(self.strength * _transposed_times(self.rows, along), parameters).values())
 
     @torch.no_grad()
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
@@ -85,9 +85,10 @@ class DiagonalPreserver:
         self.strength = strength
         self.lr = lr
 
-    def gradient_step(self, parameters: Mapping[str, Tensor], lr: float) -> None:
+    def gradient(self, parameters: Mapping[str, Tensor]) -> list[Tensor]:
+        """lambda F d."""
         moved = flatten(parameters) - self.anchor
-        move(parameters, self.diagonal * moved, -lr * self.strength)
+        return list(unflatten(self.strength * self.diagonal * moved, parameters).values())
 
     def proximal_step(self, parameters: Mapping[str, Tensor]) -> None:
         """d_j <- d_j / (1 + lr lambda F_j)."""

@@ -67,7 +67,7 @@ def forget_samples(plan: Plan, state: State) -> tuple[State, Curves]:
     for client in sorted({request.client for request in plan.requests}):
         asked, served = own(plan.requests, client), own(plan.served, client)
         task = plan.schedule.about(Forget, asked, served, settings=plan.settings)
-        message = dict(current)
+        message = anchored(plan, current, client)
         message |= everybodys_sketch(plan, current, client)
         message |= reminded_teacher(plan, message, task)
         with plan.federation.stage("forgetting"):
@@ -77,6 +77,16 @@ def forget_samples(plan: Plan, state: State) -> tuple[State, Curves]:
         for name, values in reply.curves.items():
             curves.setdefault(name, []).extend(values)
     return guarded_recovery(plan, state, current), curves
+
+
+def anchored(plan: Plan, state: State, client: int) -> State:
+    """theta*, where the forgetting starts and the penalty is centred: see the setting `anchor`."""
+    if plan.settings.anchor == "global":
+        return dict(state)
+    ordinary = replace(plan.schedule.train_task(plan.schedule.rounds, plan.served), purpose="anchor")
+    with plan.federation.stage("anchor"):
+        (reply,) = plan.federation.ask(ordinary, state, [client])
+    return dict(reply.tensors)
 
 
 def aggregate(plan: Plan, anchor: State, reply: Reply) -> State:

@@ -139,6 +139,9 @@ class FullSettings(OverwriteSettings):
     sketch_data: Literal["retained", "all"] = "retained"
     """D' or, in the paper, D_k: which protects the target too."""
 
+    anchor: Literal["global", "client"] = "global"
+    """theta*: the global model, or what an ordinary epoch on all of its data D_k makes of it at the client."""
+
     ascent: Literal["none", "plain", "capped", "bounded"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
