@@ -1,0 +1,140 @@
+"""The readings of the paper's text, each run as the method `fedaf`, beside the printed row (tab:complete).
+
+The text leaves open (docs/decisions/paper-ambiguities.md) whether n stays in the penalty, how the client's model
+becomes the global one, the learning rate, batch and momentum of the forgetting, and whose normalisation statistics it
+uses: `GRID` is every combination of these. Size of the sketch, sigma and anchor are varied one at a time, around the
+combinations in `AROUND`. A cell's `setting` names its reading.
+
+How far a reading is from the printed row: the larger of |BD Acc - printed| and |Test Acc - printed|, in points."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedforget.errors import InputError
+from fedforget.experiments.columns import Columns, Line, beside_paper, counted, notes_of, table
+from fedforget.experiments.configurations import find_configuration
+from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
+from fedforget.experiments.options import Options
+from fedforget.experiments.pages import command, provenance_of
+from fedforget.experiments.paper_numbers import completeness
+from fedforget.experiments.summaries import by_setting
+from fedforget.experiments.tables import Entry, Table
+from fedforget.models import BATCH_NORMS, build_model
+
+Reading = dict[str, Any]
+WORDS: dict[str, Mapping[Any, str]] = {
+    "normalise": {True: "1/n kept", False: "1/n dropped"},
+    "aggregation": {"replace": "replaces", "average-idle": "averaged, peers idle", "average-training": "averaged"},
+    "lr": {}, "batch_size": {}, "momentum": {},
+    "freeze_normalisation": {True: "statistics frozen", False: "statistics of R"},
+    "sketch_rows": {}, "sigma": {}, "anchor": {},
+}  # fmt: skip
+GRID: dict[str, tuple[Any, ...]] = {
+    "normalise": (True, False), "aggregation": ("replace", "average-training"), "lr": (0.001, 0.01),
+    "batch_size": (10, 64), "momentum": (0.0, 0.9), "freeze_normalisation": (False, True),
+}  # fmt: skip
+ALONE: dict[str, tuple[Any, ...]] = {
+    "sketch_rows": (150,), "sigma": ("literal",), "anchor": ("client",), "aggregation": ("average-idle",),
+}  # fmt: skip
+"""Varied one at a time."""
+AROUND: tuple[tuple[Any, ...], ...] = (
+    (True, "replace", 0.001, 10, 0.0, False),
+    (True, "average-training", 0.01, 64, 0.9, False),
+)
+NEAREST = 5
+"""So many readings are shown of each data set in the overview."""
+
+
+def readings(dataset: str, configuration: str = "default") -> dict[str, Reading]:
+    """Every reading by its name. A network without running statistics has one reading of them."""
+    chosen = find_configuration(dataset, configuration)
+    network = build_model(chosen.model, chosen.shape, chosen.classes, seed=0)
+    grid = dict(GRID)
+    if not any(isinstance(module, BATCH_NORMS) for module in network.modules()):
+        del grid["freeze_normalisation"]
+    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    for base in AROUND:
+        start = {name: value for name, value in zip(GRID, base, strict=True) if name in grid}
+        found += [start | {name: value} for name, values in ALONE.items() for value in values]
+    return {reading_name(reading): reading for reading in found}
+
+
+def reading_name(reading: Reading) -> str:
+    return ", ".join(WORDS[name].get(value, f"{name} {value}") for name, value in reading.items())
+
+
+def specs(options: Options) -> list[CellSpec]:
+    if options.methods != (("fedaf", "paper"),):
+        raise InputError("Experiment 'readings' is about the paper's method alone; leave --methods out.")
+    chosen = readings(options.dataset, options.configuration)
+    return request_specs(options, tuple(chosen.items()), classes=(0,))
+
+
+def distance(row: Row) -> float | None:
+    """How far from the printed row, in points; None where there is no model or nothing is printed."""
+    gaps = [abs(row[name] - row["paper"][name]) for name in ("bd_acc", "test_acc") if row[name] is not None]
+    return max(gaps) if gaps else None
+
+
+def farthest(rows: Sequence[Row]) -> Entry:
+    return Entry.of(map(distance, rows), remark="no model")
+
+
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """All readings, the nearest first; those that left no model last."""
+    columns: Columns = {"BD Acc": beside_paper("bd_acc"), "Test Acc": beside_paper("test_acc"), "distance": farthest,
+               "cells": counted}  # fmt: skip
+    title = f"Readings of the text on {rows[0]['dataset']}, the nearest first (in % and points)"
+    return [table(title, nearest_first(rows), columns, notes_of(rows), first="reading")]
+
+
+def nearest_first(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    def rank(item: tuple[str, list[Row]]) -> tuple[bool, float]:
+        broken, mean = any(row["note"] for row in item[1]), farthest(item[1]).mean
+        return broken, float("inf") if mean is None else mean
+
+    return dict(sorted(by_setting(rows).items(), key=rank))
+
+
+def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
+    """Which reading comes nearest on each data set, and which over all of them."""
+    parts = ["# Which reading of the text gives the printed rows", __doc__.split("\n\n", 1)[1]]
+    for name, rows in cells.items():
+        whole = tables(rows)[0]
+        parts += [f"## {name}", f"{command(READINGS, rows)} {provenance_of(rows)} Every reading: "
+                  f"[readings-{name}.md](readings-{name}.md)."]  # fmt: skip
+        parts.append(Table(whole.title, whole.columns, whole.rows[:NEAREST]).to_markdown())
+    return [*parts, over_all(cells).to_markdown()]
+
+
+def over_all(cells: Mapping[str, Sequence[Row]]) -> Table:
+    """The readings that left a model everywhere, by the largest of their distances. Where a network has no running
+    statistics, its reading stands beside both readings of them."""
+    groups = {name: by_setting(rows) for name, rows in cells.items()}
+    lines: dict[str, list[float]] = {}
+    for reading in {setting: None for group in groups.values() for setting in group}:
+        short = reading.replace(", statistics frozen", "").replace(", statistics of R", "")
+        own = [group.get(reading) or group.get(short) for group in groups.values()]
+        means = [farthest(rows).mean for rows in own if rows and not any(row["note"] for row in rows)]
+        known = [mean for mean in means if mean is not None]
+        if len(known) == len(groups):
+            lines[reading] = known
+    ranked = sorted(lines.items(), key=lambda line: max(line[1]))
+    body: list[Line] = [[name, *(Entry.of([mean]) for mean in means)] for name, means in ranked[:NEAREST]]
+    return Table("Distance from the printed rows over all data sets, the nearest readings", ("reading", *groups), body)
+
+
+READINGS = Experiment(
+    name="readings",
+    title="Readings of the paper's text",
+    label="tab:complete",
+    specs=specs,
+    tables=tables,
+    paper=lambda row: completeness(row["dataset"], row["class"], "fedaf"),
+    overview=overview,
+    methods="fedaf:paper",
+)
