@@ -480,7 +480,7 @@ def test_a_corrupt_data_file_is_refused(fedforget: Command, tmp_path: Path, monk
 OVERWRITE = ("--method", "overwrite", "--set")
 FORGET: dict[str, tuple[tuple[str, ...], str]] = {
     "method": (("--method", "amnesia"), "Method 'amnesia' is unknown; choose one of ladder, overwrite, rebuild, "),
-    "preset": (("--method", "fedaf", "--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of paper."),
+    "preset": (("--method", "fedaf", "--preset", "best"), "Method 'fedaf' has no preset 'best'; choose one of paper, "),
     "preset of nothing": (("--preset", "paper"), "A preset is one method's; name the method too, such as --method "),
     "effort": (("--effort", "huge"), "The rung 'huge' is unknown; choose one of overwrite, rebuild, retrain."),
     "end": (("--at-most", "huge"), "The rung 'huge' is unknown; choose one of overwrite, rebuild, retrain."),

@@ -283,7 +283,7 @@ def test_quick_is_on_every_output(options: Options):
         (lambda: parse_classes("5-3"), "The classes '5-3' cannot be read; write them as 0-9 or 0,3,7."),
         (lambda: parse_methods("magic"), "Method 'magic' is unknown; choose one of ladder, overwrite, rebuild,"),
         (lambda: parse_methods("retrain,ladder"), "The ladder is no method but climbs three of them; its"),
-        (lambda: parse_methods("fedaf:magic"), "Method 'fedaf' has no preset 'magic'; choose one of paper."),
+        (lambda: parse_methods("fedaf:magic"), "Method 'fedaf' has no preset 'magic'; choose one of paper, literal."),
     ],
 )  # fmt: skip
 def test_bad_choices_are_refused(make: Callable[[], object], sentence: str):
@@ -306,7 +306,7 @@ def test_every_configuration_gives_its_reasons():
     assert [(c.rounds, c.lr, c.clients, c.epochs) for c in paper.values()] == [
         (5, 0.001, 4, 1), (20, 0.01, 4, 1), (10, 0.01, 4, 1),
     ]  # fmt: skip
-    assert paper["cifar10"].overrides["fedaf:paper"] == {"lr": 0.01}
+    assert paper["cifar10"].overrides["fedaf:literal"] == {"lr": 0.01}
 
 
 def test_the_time_left_is_that_of_the_kinds_left():

@@ -41,12 +41,12 @@ def test_the_cells(name: str, options: Options):
 
 
 @pytest.mark.real
-def test_lambda_is_the_strength_without_the_n(options: Options, settings_used: list[Any]):
+def test_lambda_is_the_papers_strength_and_in_ours_without_the_n(options: Options, settings_used: list[Any]):
     rows = reproduce(EXPERIMENTS["lambda"], replace(options, methods=None, classes=(0,)))
     worked = [row for row in rows if row["note"] is None]
     assert [s.strength for s in settings_used] == [row["setting"] for row in worked]
     assert len(worked) >= 5
-    assert not any(s.normalise for s in settings_used)
+    assert [s.normalise for s in settings_used] == [row["method"] == "fedaf" for row in worked]
     assert all(row["overrides"]["strength"] == row["setting"] for row in rows)
 
 

@@ -504,7 +504,7 @@ def test_a_strategy_around_forget_would_clip_against_the_old_model(
         ),
         (
             {"partition": 0, "label": 2, "method": "fedaf", "preset": "best"},
-            "Method 'fedaf' has no preset 'best'; choose one of paper.",
+            "Method 'fedaf' has no preset 'best'; choose one of paper, literal.",
         ),
         ({"partition": 0, "label": 2, "speed": 3}, "Method 'overwrite' has no setting 'speed'; it has "),
     ],

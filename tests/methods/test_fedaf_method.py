@@ -26,6 +26,7 @@ from fedforget.methods.fedaf.settings import (
     CONVENTIONAL,
     CONVENTIONAL_REPLACING,
     LARGE_NETWORK,
+    LITERAL,
     OVERWRITE,
     PAPER,
     FullSettings,
@@ -443,18 +444,19 @@ def test_a_step_that_is_too_long_keeps_the_old_model_and_names_the_remedy():
 
 def test_the_presets_are_what_is_documented():
     assert METHODS["overwrite"].presets == {"default": OVERWRITE}
-    assert METHODS["fedaf"].presets == {"paper": PAPER}
+    assert METHODS["fedaf"].presets == {"paper": PAPER, "literal": LITERAL}
     assert METHODS["fedaf-c"].presets == {"default": CONVENTIONAL, "replace": CONVENTIONAL_REPLACING}
     assert replace(CONVENTIONAL, aggregation="replace") == CONVENTIONAL_REPLACING
     assert OverwriteSettings() == OVERWRITE
     paper = {
         "memory": "debiased", "teachers": 10, "sigma": "auto", "penalty": "gradient", "strength": 10.0,
-        "normalise": False, "sketch_rows": 50, "sketch_labels": "data", "sketch_data": "all",
+        "normalise": True, "sketch_rows": 50, "sketch_labels": "data", "sketch_data": "all",
         "sketch_scope": "client", "sketch_samples": None, "ascent": "plain", "epochs": 1, "min_steps": 0,
-        "lr": 0.001, "momentum": 0.0, "stop_below": None, "aggregation": "average-training", "recovery_rounds": 0,
+        "lr": 0.001, "momentum": 0.9, "stop_below": None, "aggregation": "average-training", "recovery_rounds": 0,
     }  # fmt: skip
     assert {name: getattr(PAPER, name) for name in paper} == paper
-    assert replace(PAPER, preserver="none", ascent="none") == CONVENTIONAL
+    assert replace(PAPER, normalise=False, momentum=0.0, batch_size=64) == LITERAL
+    assert replace(LITERAL, preserver="none", ascent="none") == CONVENTIONAL
     ours = {
         "penalty": "proximal", "normalise": True, "sketch_labels": "sampled", "sketch_data": "retained",
         "freeze_normalisation": True, "recovery_rounds": 1,

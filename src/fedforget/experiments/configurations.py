@@ -1,7 +1,8 @@
 """The settings an experiment runs in, by data set, in two versions.
 
 `paper`: what the text prints (rounds 5/20/10, 4 clients, 1 local epoch, learning rate 0.001/0.01/0.01), to the letter.
-`default`: the same but for what trains MNIST well enough that its backdoor leaves something to forget.
+`default`: what the tables of our own way are made with: MNIST trained so that its backdoor leaves something to forget,
+CIFAR-10 with larger batches, which train four times faster and end three points lower, CelebA with a falling rate.
 Whatever the text leaves open has its reason in `reasons`; they are printed on every page of results."""
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ _OPEN = {
     "trigger": "neither size nor place is printed; a white square in a corner, large enough to leave a memory",
     "flipped label": "'a random class': one wrong class for the whole request, drawn from the seed",
 }
-_PAPER_LR = {name: {"lr": 0.01} for name in ("fedaf:paper", "fedaf-c:default", "fedaf-c:replace")}
+_PAPER_LR = {name: {"lr": 0.01} for name in ("fedaf:literal", "fedaf-c:default", "fedaf-c:replace")}
+_NEAREST = "the nearest reading of the text (docs/results/readings.md)"
 
 _MNIST = Configuration(
     "mnist", "default", 10, (1, 28, 28), "cnn", Trigger(5), rounds=5, lr=0.01, momentum=0.9, batch_size=64,
@@ -112,16 +114,18 @@ _MNIST = Configuration(
 )  # fmt: skip
 _CIFAR10 = Configuration(
     "cifar10", "default", 10, (3, 32, 32), "resnet10", Trigger(4), rounds=20, lr=0.01, momentum=0.9, batch_size=64,
-    quick_samples=(4000, 1000), overrides=_PAPER_LR,
+    quick_samples=(4000, 1000), overrides=_PAPER_LR | {"fedaf:paper": {"batch_size": 30}},
     reasons=_OPEN | {
         "momentum": "not printed; 0.9",
         "batch size": "not printed; 64 with momentum 0.9 gives 77 to 79 % (the paper: 82.0 %)",
-        "fedaf:paper and fedaf-c": "learning rate 0.01, the one the paper prints for this data set",
+        "fedaf:literal and fedaf-c": "learning rate 0.01, the one the paper prints for this data set",
+        "fedaf:paper": f"learning rate 0.001 and batch 30: {_NEAREST}; at 0.01 none leaves a model",
     },
 )  # fmt: skip
 _CELEBA = Configuration(
     "celeba", "default", 4, (3, 64, 64), "resnet10", Trigger(8), rounds=10, lr=0.01, momentum=0.9, batch_size=16,
-    decay=0.1, quick_samples=(2000, 500), overrides=_PAPER_LR | {"overwrite:default": {"step_length": 0.15}},
+    decay=0.1, quick_samples=(2000, 500),
+    overrides=_PAPER_LR | {"overwrite:default": {"step_length": 0.15}, "fedaf:paper": {"lr": 1e-4, "batch_size": 7}},
     reasons=_OPEN | {
         "trigger": "not printed; 8x8 on 64x64 images is the same share of the image as 4x4 on CIFAR-10's 32x32",
         "class numbers": "the paper does not print the order of its four classes; ours is female/male, closed/open",
@@ -131,7 +135,8 @@ _CELEBA = Configuration(
         "learning rate": "0.01 as printed, falling to 0.001: without that even Retrain is not steady (its BD Acc lay "
         "between 1 and 25 %, see the configuration `paper`)",
         "overwrite:default": "step length 0.15 instead of 0.20, at which one cell of twelve lost 9 points of Test Acc",
-        "fedaf:paper and fedaf-c": "learning rate 0.01, the one the paper prints for this data set",
+        "fedaf:literal and fedaf-c": "learning rate 0.01, the one the paper prints for this data set",
+        "fedaf:paper": f"learning rate 0.0001 and batch 7: {_NEAREST}; at 0.001 and 0.01 hardly one leaves a model",
     },
 )  # fmt: skip
 _DIGITS = Configuration(
@@ -175,7 +180,11 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     },
     "cifar10": {
         "default": _CIFAR10,
-        "paper": replace(_CIFAR10, name="paper"),
+        "paper": replace(
+            _CIFAR10, name="paper", batch_size=16,
+            reasons={**_CIFAR10.reasons,
+                     "batch size": "not printed; 16 gives 80.4 to 81.7 % (the paper: 82.0 %), 32 gives 79.6 %"},
+        ),
         "groupnorm": replace(
             _CIFAR10, name="groupnorm", model="resnet10-gn",
             reasons={"all": "past the paper: a second architecture, GroupNorm in place of BatchNorm"},
@@ -213,7 +222,8 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     "celeba": {
         "default": _CELEBA,
         "paper": replace(
-            _CELEBA, name="paper", batch_size=64, decay=1.0, overrides=_PAPER_LR,
+            _CELEBA, name="paper", batch_size=64, decay=1.0,
+            overrides=_PAPER_LR | {"fedaf:paper": _CELEBA.overrides["fedaf:paper"]},
             reasons={**_CELEBA.reasons, "batch size": "not printed; 64, as on CIFAR-10", "learning rate": "as printed",
                      "overwrite:default": "as on CIFAR-10"},
         ),
@@ -229,7 +239,6 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
     },
     "breast_cancer": {"default": _BREAST_CANCER},
 }  # fmt: skip
-"""On CIFAR-10 and CelebA the two versions are the same: `default` already has the printed learning rate."""
 
 
 def find_configuration(dataset: str, name: str = "default") -> Configuration:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import csv
 from importlib.resources import files
 
-BESIDE = {"overwrite": "fedaf"}
-"""Ours, and whose numbers stand beside it."""
 LABELS = ("uniform", "random", "teacher", "debiased")
 
 TEST_ACC_BEFORE = {"mnist": 98.30, "cifar10": 82.04, "celeba": 90.31}
@@ -53,12 +51,11 @@ def completeness(dataset: str, label: object, method: str) -> dict[str, float] |
     bd, test = (COMPLETE_BD | SEQUENTIAL_BD).get(place), (COMPLETE_TEST | SEQUENTIAL_TEST).get(place)
     if bd is None or test is None:
         return None
-    method = BESIDE.get(method, method)
     before = {"bd_acc_before": bd["before"], "test_acc_before": TEST_ACC_BEFORE[dataset]}
     return before | ({"bd_acc": bd[method], "test_acc": test[method]} if method in test else {})
 
 
 def running_time(dataset: str, method: str) -> dict[str, float] | None:
     """tab:time for a method; the paper times its first class alone."""
-    seconds = _PRINTED["tab:time", "seconds"].get((dataset, "0"), {}).get(BESIDE.get(method, method))
+    seconds = _PRINTED["tab:time", "seconds"].get((dataset, "0"), {}).get(method)
     return None if seconds is None else {"seconds": seconds}

@@ -2,8 +2,8 @@
 
 The text leaves open (docs/decisions/paper-ambiguities.md) whether n stays in the penalty, how the client's model
 becomes the global one, the learning rate, batch and momentum of the forgetting, and whose normalisation statistics it
-uses: `GRID` is every combination of these. Size of the sketch, sigma and anchor are varied one at a time, around the
-combinations in `AROUND`. A cell's `setting` names its reading.
+uses: `GRID` is every combination of these. Around the preset `paper`, as it is for the data set, everything is varied
+one at a time (`ALONE`), with size of the sketch, sigma and anchor. A cell's `setting` names its reading.
 
 How far a reading is from the printed row: the larger of |BD Acc - printed| and |Test Acc - printed|, in points."""
 
@@ -16,13 +16,13 @@ from typing import Any
 
 from fedforget.errors import InputError
 from fedforget.experiments.columns import Columns, Line, beside_paper, counted, notes_of, table
-from fedforget.experiments.configurations import find_configuration
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.paper_numbers import completeness
 from fedforget.experiments.summaries import by_setting
 from fedforget.experiments.tables import Entry, Table
+from fedforget.methods import method_settings
 from fedforget.models import BATCH_NORMS, build_model
 
 Reading = dict[str, Any]
@@ -38,28 +38,29 @@ GRID: dict[str, tuple[Any, ...]] = {
     "batch_size": (10, 64), "momentum": (0.0, 0.9), "freeze_normalisation": (False, True),
 }  # fmt: skip
 ALONE: dict[str, tuple[Any, ...]] = {
-    "sketch_rows": (150,), "sigma": ("literal",), "anchor": ("client",), "aggregation": ("average-idle",),
+    "normalise": (False,), "aggregation": ("replace", "average-idle"), "lr": (0.0001, 0.001, 0.01),
+    "batch_size": (10, 64), "momentum": (0.0,), "freeze_normalisation": (True,), "sketch_rows": (150,),
+    "sigma": ("literal",), "anchor": ("client",),
 }  # fmt: skip
-"""Varied one at a time."""
-AROUND: tuple[tuple[Any, ...], ...] = (
-    (True, "replace", 0.001, 10, 0.0, False),
-    (True, "average-training", 0.01, 64, 0.9, False),
-)
 NEAREST = 5
 """So many readings are shown of each data set in the overview."""
 
 
-def readings(dataset: str, configuration: str = "default") -> dict[str, Reading]:
-    """Every reading by its name. A network without running statistics has one reading of them."""
-    chosen = find_configuration(dataset, configuration)
+def readings(options: Options) -> dict[str, Reading]:
+    """Every reading by its name, a quick run's those around the preset. A network without running statistics has one
+    reading of them."""
+    chosen = options.settings
     network = build_model(chosen.model, chosen.shape, chosen.classes, seed=0)
     grid = dict(GRID)
     if not any(isinstance(module, BATCH_NORMS) for module in network.modules()):
         del grid["freeze_normalisation"]
-    found = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    for base in AROUND:
-        start = {name: value for name, value in zip(GRID, base, strict=True) if name in grid}
-        found += [start | {name: value} for name, values in ALONE.items() for value in values]
+    base = method_settings("fedaf", "paper", **chosen.overrides_of("fedaf", "paper"))[1]
+    preset = {name: getattr(base, name) for name in grid}
+    found = [preset]
+    if not options.quick:
+        found += [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    for name, values in ALONE.items():
+        found += [preset | {name: value} for value in values if name in grid or name not in GRID]
     return {reading_name(reading): reading for reading in found}
 
 
@@ -70,18 +71,19 @@ def reading_name(reading: Reading) -> str:
 def specs(options: Options) -> list[CellSpec]:
     if options.methods != (("fedaf", "paper"),):
         raise InputError("Experiment 'readings' is about the paper's method alone; leave --methods out.")
-    chosen = readings(options.dataset, options.configuration)
-    return request_specs(options, tuple(chosen.items()), classes=(0,))
+    return request_specs(options, tuple(readings(options).items()), classes=(0,))
 
 
 def distance(row: Row) -> float | None:
     """How far from the printed row, in points; None where there is no model or nothing is printed."""
-    gaps = [abs(row[name] - row["paper"][name]) for name in ("bd_acc", "test_acc") if row[name] is not None]
-    return max(gaps) if gaps else None
+    printed = row["paper"]
+    if printed is None or row["note"]:
+        return None
+    return max(abs(row[name] - printed[name]) for name in ("bd_acc", "test_acc"))
 
 
 def farthest(rows: Sequence[Row]) -> Entry:
-    return Entry.of(map(distance, rows), remark="no model")
+    return Entry.of(map(distance, rows))
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:

@@ -2,19 +2,17 @@
 
 The paper's "target data" is the poisoned target R, whose accuracy is BD Acc; its "non-target data" is everything else:
 here the test set, with the retained data beside it. It does not say which class its figures show: the first one, if no
-other is asked for. The paper's FedAF and ours are run. In `fedaf:paper` the knob is the paper's own. In
-`overwrite` it is
+other is asked for. The paper's FedAF and ours are run. In `fedaf` the knob is the paper's own. In `overwrite` it is
 
     epochs    passes over the target, without the stopping rule and without a least number of steps (`stop_below` none,
               `min_steps` 0): with them the number of epochs would hardly matter
-    lambda    in the paper's convention, without the 1/n (`normalise` false), so that the same number means the same
-              penalty; over 1,000 sketched samples the preset's own strength of 1e5 is 100 there
+    lambda    without the 1/n (`normalise` false); over 1,000 sketched samples the preset's own strength of 1e5 is 100
     Q         with `debiased` memories: the preset's `reminded` ones have no untrained teachers"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +35,7 @@ PANELS = {"bd_acc": "Target Data", "test_acc": "Non-target Data"}
 
 @dataclass(frozen=True)
 class Knob:
-    """What is varied: the setting, its values, and what else must be set so that it alone decides."""
+    """What is varied: the setting, its values, and what else must be set in `overwrite` so that it alone decides."""
 
     experiment: str
     word: str
@@ -47,8 +45,8 @@ class Knob:
     along: Mapping[str, Any] = field(default_factory=dict)
     had_by: Callable[[FullSettings], bool] = lambda settings: True
 
-    def overrides(self, value: int | float) -> dict[str, Any]:
-        return {self.setting: value, **self.along}
+    def overrides(self, method: str, value: int | float) -> dict[str, Any]:
+        return {self.setting: value, **(self.along if method == "overwrite" else {})}
 
 
 EPOCH = Knob("epochs", "EWC epochs", "epochs", (1, 2, 3, 4, 5), "fig:epoch", {"stop_below": None, "min_steps": 0})
@@ -67,8 +65,11 @@ def specs(knob: Knob, options: Options) -> list[CellSpec]:
                 f"Method '{method}' has no {knob.word} to vary; experiment '{knob.experiment}' takes fedaf:paper and "
                 "overwrite:default."
             )
-    varied = [(value, knob.overrides(value)) for value in knob.values]
-    return request_specs(options, varied, classes=(0,))
+    found: list[CellSpec] = []
+    for method in options.methods or ():
+        varied = [(value, knob.overrides(method[0], value)) for value in knob.values]
+        found += request_specs(replace(options, methods=(method,)), varied, classes=(0,))
+    return sorted(found, key=lambda spec: spec.trial)
 
 
 def _by_value(rows: Sequence[Row]) -> dict[Any, list[Row]]:
@@ -81,7 +82,8 @@ def tables(knob: Knob, rows: Sequence[Row]) -> list[Table]:
         set_along = {k: v for k, v in (own[0].get("overrides") or {}).items() if k != knob.setting}
         also = ", ".join(f"{k} {'none' if v is None else str(v).lower()}" for k, v in sorted(set_along.items()))
         before = entry(next(iter(_by_value(own).values())), "bd_acc_before").text()
-        notes = (f"Beside the varied setting: {also}. Before unlearning, BD Acc {before}.", *notes_of(own))
+        beside = f"Beside the varied setting: {also}. " if also else ""
+        notes = (f"{beside}Before unlearning, BD Acc {before}.", *notes_of(own))
         title = f"Accuracy (%) over {knob.word}: {name}"
         lines = {f"{value:g}": at for value, at in _by_value(own).items()}
         columns = {shown: beside_paper(column) for column, shown in COLUMNS.items()}

@@ -30,7 +30,14 @@ from fedforget.methods.features import ReadFeatures
 from fedforget.methods.fedaf.extensions.masked_sketch import BuildMaskedSketch, OfferKey
 from fedforget.methods.fedaf.forgetting import Forget
 from fedforget.methods.fedaf.method import forget_with_fedaf
-from fedforget.methods.fedaf.settings import CONVENTIONAL, CONVENTIONAL_REPLACING, OVERWRITE, PAPER, OverwriteSettings
+from fedforget.methods.fedaf.settings import (
+    CONVENTIONAL,
+    CONVENTIONAL_REPLACING,
+    LITERAL,
+    OVERWRITE,
+    PAPER,
+    OverwriteSettings,
+)
 from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.rebuild import RebuildSettings, rebuild
 from fedforget.methods.retrain import RetrainSettings, retrain
@@ -91,7 +98,7 @@ METHODS: dict[str, Method] = {
     "retrain": Method(retrain, {"default": RetrainSettings()}, "train afresh without the target", resumable=True),
     "fedaf": Method(
         forget_with_fedaf,
-        {"paper": PAPER},
+        {"paper": PAPER, "literal": LITERAL},
         "the paper's FedAF",
         FEDAF_TASKS,
         no_feature=_PAPER_SAYS_NOTHING,
