@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from in_process_command import Command, in_process_command
 
 from fedforget import cli
+from fedforget.experiments import EXPERIMENTS
 from fedforget.experiments import __main__ as bare
 
 SMALL = ("--quick", "--threads", "1", "--classes", "0", "--methods", "retrain,fedaf-c")
@@ -114,3 +116,28 @@ def test_an_interruption_is_one_sentence_and_130(command: Command, tmp_path: Pat
     said = command("reproduce", "completeness", *SMALL, "--json", "--out", tmp_path)
     assert (said.code, said.out) == (130, "")
     assert "Interrupted; what is done is kept, and the same command goes on" in said.err
+
+
+@pytest.mark.real
+@either
+def test_all_is_one_page_with_every_table_and_figure_of_the_paper(command: Command, tmp_path: Path):
+    said = command("reproduce", "all", "--dataset", "digits", "--quick", "--threads", "1", "--classes", "0,1",
+                   "--json", "--out", tmp_path)  # fmt: skip
+    assert said.code == 0, said.err
+    page = Path(json.loads(said.out)["page"])
+    text = page.read_text()
+    ours = {name for name, experiment in EXPERIMENTS.items() if experiment.label}
+    assert ours == {"completeness", "time", "overlap", "epochs", "lambda", "teachers", "sequential", "ablation"}
+    for name in ours:
+        assert f'<h2 id="{name}">' in text
+        assert EXPERIMENTS[name].label in text
+    assert text.count("<table>") >= 12
+    assert text.count('src="data:image/svg+xml;base64,') >= 8
+    assert not re.search(r'(src|href)="(?!data:|#)', text), "it loads nothing"
+
+
+def test_all_takes_no_methods(command: Command, tmp_path: Path):
+    said = command("reproduce", "all", "--methods", "retrain", "--quick", "--out", tmp_path)
+    assert said.code == 2
+    assert "'all' takes every experiment's own methods and targets; leave --methods and --targets out." in said.err
+    assert not list(tmp_path.iterdir())

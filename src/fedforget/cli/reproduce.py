@@ -24,11 +24,14 @@ from fedforget.experiments.engine import reproduce as run_experiment
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.experiments.tables import Table
+from fedforget.experiments.whole import ALL, DATASET, reproduce_all
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}.", metavar="NAME")],
-    dataset: Annotated[str, typer.Option(help=f"One of {', '.join(CONFIGURATIONS)}.")] = "digits",
+    name: Annotated[str, typer.Argument(help=f"{ALL}, or one of {', '.join(EXPERIMENTS)}.", metavar="NAME")],
+    dataset: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(CONFIGURATIONS)}; digits, or {DATASET} for {ALL}.")
+    ] = None,
     classes: Annotated[str, typer.Option(help="Such as 0-9 or 0,3,7.")] = "all",
     targets: Annotated[
         str | None, typer.Option(help="For audit: class,samples,client, each poisoned or with clean- before it.")
@@ -48,13 +51,14 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer classes, trials and samples.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compute a table or figure of the paper and show it beside the printed numbers.
+    """Compute a table or figure of the paper, or all of them, and show it beside the printed numbers.
 
     What is done is kept in --out, cell by cell: stop it any time, and the same command goes on."""
-    experiment = find_experiment(name)
+    experiment = None if name == ALL else find_experiment(name)
     options = Options.parse(
-        classes=classes, methods=methods, targets=targets, dataset=dataset, trials=trials, device=device, seed=seed,
-        out=out, quick=quick, threads=threads, configuration=configuration,
+        classes=classes, methods=methods, targets=targets, trials=trials, device=device, seed=seed, out=out,
+        dataset=dataset or ("digits" if experiment else DATASET), quick=quick, threads=threads,
+        configuration=configuration,
     )  # fmt: skip
     with one_bar(as_json, TextColumn("{task.fields[left]}")) as show:
 
@@ -62,7 +66,13 @@ def reproduce(
             left = "" if step.seconds_left is None else f"{timedelta(seconds=round(step.seconds_left))} left"
             show(description=step.what, completed=step.done, total=step.total, left=left)
 
-        rows = run_experiment(experiment, options, merge=merge or (), progress=report)
+        if experiment is None:
+            page = reproduce_all(EXPERIMENTS.values(), options, report)
+        else:
+            rows = run_experiment(experiment, options, merge=merge or (), progress=report)
+    if experiment is None:
+        print(json.dumps({"page": str(page)}) if as_json else f"Page: {page}")
+        return
     pages = write_pages(experiment, experiment.cell_file(options))
     if as_json:
         print(json.dumps({"rows": rows}))

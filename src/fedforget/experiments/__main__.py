@@ -20,6 +20,7 @@ from fedforget.experiments.benchmarks.parts import PARTS, run_parts
 from fedforget.experiments.engine import Step, reproduce
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
+from fedforget.experiments.whole import ALL, DATASET, reproduce_all
 
 
 def main() -> None:
@@ -39,8 +40,8 @@ def command_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
 
     cells = commands.add_parser("reproduce", help="a table or figure of the paper, beside its numbers")
-    cells.add_argument("name", help=f"one of {', '.join(EXPERIMENTS)}")
-    cells.add_argument("--dataset", default="digits")
+    cells.add_argument("name", help=f"{ALL}, or one of {', '.join(EXPERIMENTS)}")
+    cells.add_argument("--dataset", help=f"digits where none is named, or {DATASET} for {ALL}")
     cells.add_argument("--classes", default="all", help="such as 0-9 or 0,3,7")
     cells.add_argument("--targets", help="for audit: class,samples,client, each poisoned or with clean- before it")
     cells.add_argument("--methods", help="such as all or retrain,fedaf:paper")
@@ -79,10 +80,15 @@ def command_parser() -> argparse.ArgumentParser:
 def options_of(given: argparse.Namespace) -> Options:
     """What the words of a `reproduce` choose."""
     names = {item.name for item in fields(Options)}
+    given.dataset = given.dataset or (DATASET if given.name == ALL else "digits")
     return Options.parse(**{name: value for name, value in vars(given).items() if name in names})
 
 
 def _reproduce(given: argparse.Namespace) -> None:
+    if given.name == ALL:
+        page = reproduce_all(EXPERIMENTS.values(), options_of(given), _say)
+        print(json.dumps({"page": str(page)}) if given.json else f"Page: {page}")
+        return
     experiment, options = find_experiment(given.name), options_of(given)
     rows = reproduce(experiment, options, merge=given.merge, progress=_say)
     pages = write_pages(experiment, experiment.cell_file(options))

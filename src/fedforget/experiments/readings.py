@@ -133,7 +133,6 @@ def over_all(cells: Mapping[str, Sequence[Row]]) -> Table:
 READINGS = Experiment(
     name="readings",
     title="Readings of the paper's text",
-    label="tab:complete",
     specs=specs,
     tables=tables,
     paper=lambda row: completeness(row["dataset"], row["class"], "fedaf"),

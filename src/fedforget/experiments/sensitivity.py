@@ -66,9 +66,9 @@ def specs(knob: Knob, options: Options) -> list[CellSpec]:
                 "overwrite:default."
             )
     found: list[CellSpec] = []
-    for method in options.methods or ():
-        varied = [(value, knob.overrides(method[0], value)) for value in knob.values]
-        found += request_specs(replace(options, methods=(method,)), varied, classes=(0,))
+    for pair in options.methods or ():
+        varied = [(value, knob.overrides(pair[0], value)) for value in knob.values]
+        found += request_specs(replace(options, methods=(pair,)), varied, classes=(0,))
     return sorted(found, key=lambda spec: spec.trial)
 
 

@@ -1,10 +1,11 @@
-"""One table, shown four ways: as plain text, Markdown, LaTeX and JSON. (The command line shows it with Rich.)"""
+"""One table, shown five ways: as plain text, Markdown, HTML, LaTeX and JSON. (The command line shows it with Rich.)"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from fedforget.audit.student import student_quantile
@@ -101,6 +102,14 @@ class Table:
         head = [f"| {' | '.join(self.columns)} |", "| --- |" + " ---: |" * (len(self.columns) - 1)]
         body = [f"| {' | '.join(row)} |" for row in self.cells()]
         return "\n\n".join([f"**{self.title}**", "\n".join([*head, *body]), *self.notes])
+
+    def to_html(self) -> str:
+        def line(words: Iterable[str], kind: str) -> str:
+            return f"<tr>{''.join(f'<{kind}>{escape(word)}</{kind}>' for word in words)}</tr>"
+
+        body = [line(self.columns, "th"), *(line(row, "td") for row in self.cells())]
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
+        return f"<table><caption>{escape(self.title)}</caption>{''.join(body)}</table>{notes}"
 
     def to_latex(self) -> str:
         """A `table` with booktabs rules; the notes go into its caption."""
