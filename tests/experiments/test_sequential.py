@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from fedforget.errors import DivergedError
+from fedforget.errors import DivergedError, InputError
 from fedforget.experiments import EXPERIMENTS, scenario
 from fedforget.experiments.engine import reproduce
 from fedforget.experiments.options import Options, parse_methods
+from fedforget.experiments.paper_numbers import COMPLETE_BD, SEQUENTIAL_BD
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.tasks import Measure, Train
 from fedforget.methods import METHODS, Method
@@ -52,6 +53,22 @@ def test_the_cells(options: Options):
     assert {s.scenario.labels for s in specs} == {(0, 1, 2)}
     own = SEQUENTIAL.specs(replace(options, classes=(4, 2)))
     assert [s.label for s in own[:2]] == ["4", "4,2"], "in the order they were named"
+
+
+def test_every_class_has_a_trigger_and_a_wrong_label_of_its_own(options: Options):
+    built = scenario.Bench(options).scenario(scenario.ScenarioSpec((0, 1, 2, 3), 0))
+    assert len({backdoor.trigger.corner for backdoor in built.backdoors}) == 4
+    assert built.backdoors[0].trigger == options.settings.trigger, "the first as where there is one class alone"
+    alone = scenario.Bench(options).scenario(scenario.ScenarioSpec((0,), 0))
+    assert alone.backdoors == built.backdoors[:1]
+    with pytest.raises(InputError, match=r"^5 classes need 5 triggers, but an image has 4 corners; name fewer\.$"):
+        scenario.Bench(options).scenario(scenario.ScenarioSpec((0, 1, 2, 3, 4), 0))
+
+
+def test_the_papers_column_before_is_a_running_mean_of_its_single_classes():
+    for (dataset, classes), printed in SEQUENTIAL_BD.items():
+        single = [COMPLETE_BD[dataset, label]["before"] for label in classes.split(",")]
+        assert abs(printed["before"] - sum(single) / len(single)) <= 0.00501
 
 
 @pytest.mark.real

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
 from fedforget.data.files import write_bytes, writing
 from fedforget.data.partition import partition
-from fedforget.errors import DivergedError
+from fedforget.errors import DivergedError, InputError
 from fedforget.experiments.configurations import ASKING_CLIENT
 from fedforget.experiments.options import Options
 from fedforget.federation.evaluation import Evaluation, evaluate
@@ -96,8 +96,8 @@ _MIX: tuple[tuple[int, str, Corner, bool], ...] = (
     (2, "samples", "bottom-left", False),
 )  # fmt: skip
 """Ten requests of mixed kinds by four clients: whose, what, and in which corner its trigger lies, or from there a
-quarter of the way into the image. Two classes of one client share a trigger, as in the paper's sequences; else one
-backdoor would hide another. Samples: a thirtieth of the client's (500 of MNIST's 15,000)."""
+quarter of the way into the image. Two classes of one client share a trigger. Samples: a thirtieth of the client's (500
+of MNIST's 15,000)."""
 
 
 def mixed_requests(
@@ -113,6 +113,14 @@ def mixed_requests(
         for _, _, corner, inside in _MIX
     )
     return requests, triggers
+
+
+def triggers_of(trigger: Trigger, count: int) -> tuple[Trigger, ...]:
+    """One for each request, each at a place of its own: else one backdoor would hide another."""
+    corners = (trigger.corner, *(corner for corner in get_args(Corner) if corner != trigger.corner))
+    if count > len(corners):
+        raise InputError(f"{count} classes need {count} triggers, but an image has {len(corners)} corners; name fewer.")
+    return tuple(replace(trigger, corner=corner) for corner in corners[:count])
 
 
 def poisoned_part(request: ErasureRequest, client_ids: Tensor, seed: int) -> ErasureRequest:
@@ -170,7 +178,7 @@ class Scenario:
         else:
             asking = self._asking(parts)
             self.requests = spec.requests(asking, held[asking], data_seed)
-            triggers = (self.configuration.trigger,) * len(self.requests)
+            triggers = triggers_of(self.configuration.trigger, len(self.requests))
         self.backdoors = tuple(
             Backdoor.draw(poisoned_part(request, held[request.client], data_seed), trigger, classes, data_seed)
             for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())

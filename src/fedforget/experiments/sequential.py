@@ -2,8 +2,12 @@
 
 One client withdraws its classes one after another; a step serves the next class on the model that the step before left,
 with all earlier requests passed on as served. A step is a cell: its `class` is what was withdrawn so far ("0,1"), its
-`setting` the number of the step. All classes of the sequence are poisoned from the start, each with a wrong label of
-its own. BD Acc is over all targets so far, since what was forgotten must stay forgotten; `bd_acc_by_class` has each."""
+`setting` the number of the step. All classes of the sequence are poisoned from the start, each with a wrong label and a
+trigger of its own. BD Acc is over all targets so far, since what was forgotten must stay forgotten; `bd_acc_by_class`
+has each.
+
+What the paper prints here before unlearning is, to the digit, the running mean of its single classes (tab:complete), on
+all three data sets: so it is no measurement of a federation that has several poisoned classes, as ours is."""
 
 from __future__ import annotations
 
