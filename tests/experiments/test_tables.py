@@ -103,6 +103,21 @@ def test_pairs_are_those_of_one_class_and_seed():
     assert averages.rows[2][3] == "3 of 4"
 
 
+def test_classes_of_one_seed_are_no_draws_of_their_own():
+    rows = [row(label, seed, "retrain", 0.0, 97.0) for label in (0, 1) for seed in (0, 1)]
+    gaps = {(0, 0): 1.0, (1, 0): 3.0, (0, 1): 5.0, (1, 1): 7.0}
+    rows += [row(label, seed, "fedaf-c", gap, 97.0) for (label, seed), gap in gaps.items()]
+    bd = COMPLETENESS.tables(rows)[1].rows[0][1]
+    assert isinstance(bd, Entry)
+    assert (bd.mean, bd.count) == (4.0, 2)
+    half = 12.706205 * math.sqrt(8) / math.sqrt(2)
+    assert bd.interval == pytest.approx((4 - half, 4 + half), abs=1e-4), "of the seeds' means 2 and 6"
+    one = [row_ for row_ in rows if row_["seed"] == 0]
+    alone = COMPLETENESS.tables(one)[1].rows[0][1]
+    assert isinstance(alone, Entry)
+    assert (alone.mean, alone.interval) == (2.0, None), "one seed says nothing of the spread"
+
+
 TABLE = Table(
     "A 50 % table",
     ("", "BD_Acc", "Test Acc"),
@@ -114,7 +129,7 @@ TABLE = Table(
 )
 
 
-def test_a_table_in_four_forms():
+def test_a_table_in_five_forms():
     text = TABLE.to_text().split("\n")
     assert text[0] == "A 50 % table"
     assert "2.00 ± 1.41 (paper 0.77)" in text[3]
@@ -124,6 +139,9 @@ def test_a_table_in_four_forms():
     markdown = TABLE.to_markdown()
     assert "| toy | – | 9.00 |" in markdown
     assert "| --- | ---: | ---: |" in markdown
+    html = TABLE.to_html()
+    assert html.startswith("<table><caption>A 50 % table</caption><tr><th></th><th>BD_Acc</th>")
+    assert html.endswith("<td>9.00</td></tr></table><p>Mean ± deviation.</p>")
     latex = TABLE.to_latex()
     assert r"\caption{A 50 \% table. Mean $\pm$ deviation.}" in latex
     assert r" & BD\_Acc & Test Acc \\" in latex

@@ -49,7 +49,7 @@ def tables(rows: Sequence[Row]) -> list[Table]:
         ),
         against_retrain(
             rows, "Method minus Retrain, in points, with 95 % confidence intervals",
-            ("Pairs of the same class and seed; Student's interval of the mean difference.",),
+            ("Pairs of the same class and seed. Student's interval over the seeds, each of which is one draw.",),
         ),
         table(
             "Other measures (%), which the paper does not print", methods,
