@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.federations import Description
+from fedforget.ledger.federations import describe
 from fedforget.requests import ErasureRequest
 
 CLASSES, CLIENTS, ACCOUNTS = 10, 8, 20
@@ -63,7 +63,7 @@ def prepare(home: Path, requests: int) -> Visitors:
     (home).mkdir(parents=True)
     (home / "console.toml").write_text(LIMITS)
     counts = {client: tuple(10 + client + label for label in range(CLASSES)) for client in range(CLIENTS)}
-    description = Description(tuple(str(label) for label in range(CLASSES)), counts)
+    description = describe(map(str, range(CLASSES)), counts)
     with Ledger.open(home) as ledger:
         ledger.keys.make()
         ledger.federations.register("load", "local", "/nowhere", description, {"w": torch.zeros(8)})
@@ -231,7 +231,7 @@ def measure(seconds: float, rate: float, requests: int = 500, seed: int = 0) -> 
             process.send_signal(signal.SIGINT)
             process.wait(30)
         with Ledger.open(home) as ledger:
-            counted = sum(ledger.requests.counts().values())
+            counted = sum(ledger.trail.figures()["requests"].values())
             check = ledger.trail.check()
         tally = load.tally
         expected = requests + submitted_before + tally.created

@@ -53,10 +53,12 @@ def measure(case: dict[str, Any], folder: Path) -> dict[str, Any]:
     schedule = settings.run.schedule
     trained = train(federation, state_of(federation.model), replace(schedule, rounds=case["rounds"]))
 
-    forget(federation, trained, settings.request, schedule)  # the first one pays for what later ones find warm
+    forget(
+        federation, trained, settings.request, schedule, "overwrite"
+    )  # the first one pays for what later ones find warm
     recorded = Recorded(federation)
     start = time.perf_counter()
-    local = forget(recorded, trained, settings.request, schedule)
+    local = forget(recorded, trained, settings.request, schedule, "overwrite")
     seconds = time.perf_counter() - start
 
     flower = {}

@@ -41,7 +41,7 @@ def main(grid: Grid, context: Context) -> None:
     recorded = Recorded(federation)
     before = _loopback_bytes()
     start = time.perf_counter()
-    result = forget(recorded, trained, settings.request, settings.run.schedule)
+    result = forget(recorded, trained, settings.request, settings.run.schedule, "overwrite")
     seconds = time.perf_counter() - start
     write_json(
         settings.out / "summary.json",

@@ -111,6 +111,7 @@ def time_tables(rows: Sequence[Row]) -> list[Table]:
     columns: Columns = {
         "seconds": beside_paper("seconds"),
         "Retrain / seconds": lambda own: cheaper("seconds", own, *SAME_MACHINE),
+        "pairs on one machine": lambda own: str(len(paired(own, rows, SAME_MACHINE))),
         "gradient evaluations": mean("gradient_evaluations", digits=0),
         "Retrain / gradient evaluations": lambda own: cheaper("gradient_evaluations", own),
         "cells": counted,
