@@ -275,6 +275,10 @@ def check_model(model: nn.Module, shape: Sequence[int], classes: int | None = No
         model.train(was_training)
     if classes is None:
         classes = out.shape[1] if isinstance(out, Tensor) and out.dim() > 1 else 1
+        if isinstance(out, Tensor) and out.numel() == 2:
+            raise InputError(
+                "The model has a single output for a sample; forgetting needs one for each class, two for yes and no."
+            )
     if not isinstance(out, Tensor) or out.shape != (2, classes):
         got = tuple(out.shape[1:]) if isinstance(out, Tensor) else type(out).__name__
         raise InputError(

@@ -240,7 +240,7 @@ def test_sites_with_data_of_their_own(tmp_path: Path):
     assert serve(grid, by_id)["target"] == "3 samples of client 0"
 
     other = {**config, "dataset": "digits", "out": str(tmp_path / "other")}
-    with pytest.raises(FedForgetError, match=r"client \d prepares images with Normalisation\(mean=\(0\.5,\)"):
+    with pytest.raises(FedForgetError, match=r"Client \d \(node \d+\) takes no part: it prepares images with Norm"):
         serve(InProcessGrid(client_app, 3, None, other, node_configs=nodes), AppSettings.read(other))
 
 

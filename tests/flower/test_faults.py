@@ -21,7 +21,6 @@ from fedforget.federation.tasks import CountSamples, Reply, Train, Withdraw
 from fedforget.flower import ClientError
 from fedforget.flower.messages import QUERY_TYPE, TASK_TYPE, read_reply, reply_content, task_content
 from fedforget.methods import forget
-from fedforget.models import build_model
 from fedforget.params import State, copy_state, digest, state_of
 from fedforget.requests import ErasureRequest
 
@@ -296,7 +295,7 @@ def test_clients_are_known_by_their_own_number(world: World):
 def test_two_nodes_for_one_client_are_an_error(world: World):
     grid = world.grid()
     grid.numbers[5000] = 2
-    with pytest.raises(FedForgetError, match=r"^Two nodes say they are client 2; give each its own partition-id\.$"):
+    with pytest.raises(FedForgetError, match=r"^Two nodes say they are client 2; give each its own partition-id and"):
         world.flower(grid)
 
 
@@ -310,21 +309,6 @@ def test_a_node_that_comes_back_under_a_new_id_takes_its_place(world: World, not
         del grid.numbers[old]
     assert len(list(federation.ask(ROUND, world.before))) == 4
     assert [message.metadata.dst_node_id for number, message in grid.sent if number == 2][-1] == 5000
-
-
-def test_too_few_clients_are_an_error_that_says_why(world: World):
-    def load(context: Context) -> Client:
-        client = world.load_client(context)
-        if client.index == 1:
-            raise InputError("The data of client 1 are not there.")
-        other = build_model("mlp", world.dataset.shape, 10, 0)
-        return replace(client, model=other) if client.index == 2 else client
-
-    grid = world.grid(load=load)
-    who = r"^2 of 4 clients joined within 0\.05 s; start the other SuperNodes, .*\. Here: client 0, 3\. Node \d+ takes"
-    with pytest.raises(FedForgetError, match=who):
-        world.flower(grid)
-    assert list(world.flower(grid, clients=2).clients) == [0, 3]
 
 
 def test_flower_waits_longer_for_an_answer_than_we_do(world: World):

@@ -28,7 +28,7 @@ from fedforget.data.samples import Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.starts import network_of
-from fedforget.flower.client_app import client_number, open_store, register
+from fedforget.flower.client_app import client_number, no_memory, open_store, register
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
@@ -86,10 +86,12 @@ def attach(
     augmentation: a split needs a fixed seed. A DataLoader may shuffle; its data set is read in order, whole,
     for every message.
 
-    The node's config has its `partition-id`, perhaps a `name`, and a `state-dir`, where the node remembers for ever
-    what it has withdrawn. Mods of the whole app also see our messages: clipping belongs into `@app.train(mods=...)`."""
+    The node's config has a `state-dir`, where the node remembers for ever what it has withdrawn, and best its number,
+    `partition-id`, and a `name`; without a number a request names it by its `name` or `node_id`. Mods of the whole app
+    also see our messages: clipping belongs into `@app.train(mods=...)`."""
     try:
-        register(app, partial(own_client, model=model, data=data, features=features, label=label, device=device))
+        load = partial(own_client, model=model, data=data, features=features, label=label, device=device)
+        register(app, load, must_remember=True)
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -125,10 +127,7 @@ def retained(context: Context, data: Data, *, features: str = "img", label: str 
     number = client_number(context)
     store = open_store(context, number)
     if store is None:
-        raise InputError(
-            f"Client {number} has no state-dir, so it cannot know what it has withdrawn; "
-            "name a folder in the node's config, or in the run's for a simulation."
-        )
+        raise InputError(no_memory(number))
     withdrawn = store.withdrawn
     if not withdrawn:
         return data
@@ -203,6 +202,12 @@ def _row(features: Any) -> Tensor:
         row = torch.as_tensor(features)
         if row.is_floating_point():
             return row.float()
+        kind = f"whole numbers ({row.dtype})"
+        if not row.is_complex() and row.dtype != torch.bool:
+            raise InputError(
+                f"A sample's features are {kind}, such as token ids, of which no method can take a gradient or blank a "
+                "part; give a tensor of floats, as the network takes it."
+            )
     kind = getattr(features, "dtype", type(features).__name__)
     raise InputError(f"A sample's features are {kind}; give a tensor of floats, as the network takes it.")
 

@@ -23,7 +23,7 @@ from fedforget.flower.messages import (
     read_task,
     reply_content,
 )
-from fedforget.flower.node_store import NodeStore
+from fedforget.flower.node_store import NodeStore, owner_of
 
 LoadClient = Callable[[Context], Client]
 """Makes this node's client, with its own data and a model to work in, from the node's and the run's config."""
@@ -36,12 +36,16 @@ def build_client_app(load_client: LoadClient) -> ClientApp:
     return app
 
 
-def register(app: ClientApp, load_client: LoadClient) -> None:
-    """Teach an app our two message types, beside whatever else it does."""
+def register(app: ClientApp, load_client: LoadClient, *, must_remember: bool = False) -> None:
+    """Teach an app our two message types, beside whatever else it does. `must_remember`: a node without a folder to
+    remember in takes no request."""
 
     @app.train(TASK_TYPE.partition(".")[2])
     def do_task(message: Message, context: Context) -> Message:
-        return _answer(message, context, lambda client, store: _run(message.content, client, store), load_client)
+        def work(client: Client, store: NodeStore | None) -> RecordDict:
+            return _run(message.content, client, store, must_remember)
+
+        return _answer(message, context, work, load_client)
 
     @app.query(QUERY_TYPE.partition(".")[2])
     def describe(message: Message, context: Context) -> Message:
@@ -49,10 +53,15 @@ def register(app: ClientApp, load_client: LoadClient) -> None:
 
 
 def client_number(context: Context) -> int:
-    """Which client this node is: the `partition-id` of its config."""
+    """Which client this node is: the `partition-id` of its config. Without one, the client that its own `state-dir`
+    belongs to; a new folder is that of its node id, which a node with a key keeps."""
     number = context.node_config.get("partition-id")
+    if number is None:
+        folder = context.node_config.get("state-dir")
+        owner = owner_of(Path(str(folder))) if folder else None
+        return context.node_id if owner is None else owner
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-        raise InputError(f"The node's config must have a partition-id, a number from 0; it is {number!r}.")
+        raise InputError(f"The partition-id in the node's config must be a number from 0, but it is {number!r}.")
     return number
 
 
@@ -61,8 +70,19 @@ def open_store(context: Context, client: int) -> NodeStore | None:
     machine. None where nobody named a folder: then nothing outlives a task."""
     own, shared = context.node_config.get("state-dir"), context.run_config.get("state-dir")
     if own:
-        return NodeStore(Path(str(own)), client)
+        store = NodeStore(Path(str(own)), client)
+        if "partition-id" not in context.node_config:
+            store.claim()
+        return store
     return NodeStore(Path(str(shared)) / f"client-{client:03d}", client) if shared else None
+
+
+def no_memory(client: int) -> str:
+    """Why a node cannot keep withdrawn data out of an app's own training."""
+    return (
+        f"Client {client} has no state-dir, so it cannot know what it has withdrawn; "
+        "name a folder in the node's config, or in the run's for a simulation."
+    )
 
 
 def _answer(
@@ -74,7 +94,7 @@ def _answer(
         number = client_number(context)
         client = load_client(context)
         if client.index != number:
-            raise InputError(f"This node's data are client {client.index}'s, but its partition-id is {number}.")
+            raise InputError(f"This node's data are client {client.index}'s, but this node is client {number}.")
         store = open_store(context, number)
         client = replace(client, erased=store.withdrawn, kept=store.kept) if store else replace(client, kept={})
         content = work(client, store)
@@ -83,9 +103,11 @@ def _answer(
     return Message(content, reply_to=message)
 
 
-def _run(content: RecordDict, client: Client, store: NodeStore | None) -> RecordDict:
+def _run(content: RecordDict, client: Client, store: NodeStore | None, must_remember: bool) -> RecordDict:
     task, addressee, state = read_task(content)
     check_task(task, addressee, state, client)
+    if must_remember and store is None and task.at_target:
+        raise InputError(no_memory(client.index))
     state = {name: tensor.to(client.device) for name, tensor in state.items()}
     erased = client.erased
     with thread_count(task.threads):

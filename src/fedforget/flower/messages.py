@@ -5,7 +5,6 @@ shapes. The JSON lists the tensors' names in order, since flattening a model dep
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -175,31 +174,40 @@ def _raise_error(values: Mapping[str, Any], client: int) -> None:
 class Description:
     """Who a node is: the client's number, a name for people, and how many samples it would train on.
 
-    `model` is a digest of its model's names, types and shapes, and `images` says how it prepares them: the server's
-    must be the same."""
+    `model` names its model's tensors, with types and shapes, and `images` says how it prepares them: the server's must
+    be the same."""
 
     client: int
     name: str
     samples: int
-    model: str
+    model: tuple[str, ...]
     images: str
 
 
 def description_content(description: Description) -> RecordDict:
-    return _content(vars(description))
+    return _content({**vars(description), "model": list(description.model)})
 
 
 def read_description(content: RecordDict) -> Description:
     values = _opened(content)
-    _raise_error(values, values.get("client", -1))
-    _expect(values, client=int, name=str, samples=int, model=str, images=str)
-    return Description(**values)
+    if "error" in values:
+        client = values.get("client")
+        try:
+            _raise_error(values, -1)
+        except FedForgetError as error:
+            why = error.reason if isinstance(error, ClientError) else str(error)
+            raise ClientError(client if isinstance(client, int) else -1, why) from None
+    _expect(values, client=int, name=str, samples=int, model=list[str], images=str)
+    return Description(**{**values, "model": tuple(values["model"])})
 
 
-def outline(model: nn.Module) -> str:
-    """A digest of the names, types and shapes of a model's tensors, in order."""
-    text = "\n".join(f"{name}|{t.dtype}|{tuple(t.shape)}" for name, t in model.state_dict().items())
-    return hashlib.sha256(text.encode()).hexdigest()
+def outline(model: nn.Module) -> tuple[str, ...]:
+    """The names, types and shapes of a model's tensors, in order.
+
+    >>> outline(nn.Linear(3, 2))
+    ("'weight' of float32[2, 3]", "'bias' of float32[2]")
+    """
+    return tuple(f"'{name}' of {_looks(tensor)}" for name, tensor in model.state_dict().items())
 
 
 def check_task(task: Task, addressee: int, state: Mapping[str, Tensor], client: Client) -> None:

@@ -41,6 +41,12 @@ class NodeStore:
                 "give every node its own state-dir."
             )
 
+    def claim(self) -> None:
+        """Note whose folder this is, though nothing is withdrawn yet."""
+        with held_lock(self.folder / ".lock", wait=True):
+            if not self._path.exists():
+                write_sealed(self._path, self._read())
+
     @property
     def withdrawn(self) -> tuple[ErasureRequest, ...]:
         """Every request that this client ever withdrew, oldest first."""
@@ -62,13 +68,25 @@ class NodeStore:
     def _read(self) -> dict[str, Any]:
         if not self._path.exists():
             return {"version": VERSION, "client": self.client, "withdrawn": []}
-        try:
-            values = read_sealed(self._path)
-            if values["version"] != VERSION:
-                raise InputError(f"{self._path} is of version {values['version']}, but this fedforget reads {VERSION}.")
-            return values
-        except (ValueError, KeyError, OSError):
-            raise InputError(f"{self._path} is damaged and cannot be read; restore it from a backup.") from None
+        return read_node(self._path)
+
+
+def read_node(path: Path) -> dict[str, Any]:
+    """A node.json, or a refusal: what it says must be known."""
+    try:
+        values = read_sealed(path)
+        if values["version"] != VERSION:
+            raise InputError(f"{path} is of version {values['version']}, but this fedforget reads {VERSION}.")
+        return values
+    except (ValueError, KeyError, OSError):
+        raise InputError(f"{path} is damaged and cannot be read; restore it from a backup.") from None
+
+
+def owner_of(folder: Path) -> int | None:
+    """The client whose state lies in a folder; None if nothing does yet."""
+    if not (folder / "node.json").exists():
+        return None
+    return int(read_node(folder / "node.json")["client"])
 
 
 class KeptInFiles(MutableMapping[str, Any]):

@@ -61,6 +61,7 @@ class Waiting:
         if client is None:
             client = federation.find(name=self.name, node_id=self.node_id)
         elif client not in federation.clients:
+            federation.check_turned_away(client)
             there = ", ".join(map(str, federation.clients))
             raise ClientError(client, f"is not connected; there are the clients {there}.")
         return replace(self.target, client=client)
@@ -183,7 +184,7 @@ class Forget(Strategy):
         request = waiting.addressed(federation)
         result = forget(
             federation, state, request, self._schedule, waiting.method, waiting.preset,
-            served=[done for earlier in before for done in earlier.requests if done.client in federation.clients],
+            served=[done for earlier in before for done in earlier.requests],
             **waiting.overrides,
         )  # fmt: skip
         log.info(

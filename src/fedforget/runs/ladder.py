@@ -82,8 +82,8 @@ def climb(
     `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     settings = settings or LadderSettings()
-    check_before(federation, state, asked, LADDER, settings, served)
-    climber = _Climber(federation, state, asked, tuple(served), schedule, settings, kept, say)
+    served = check_before(federation, state, asked, LADDER, settings, served)
+    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say)
     return climber.climb(checkpoints)
 
 

@@ -32,6 +32,7 @@ from fedforget.runs.audit import audit_run
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run, results_of
+from fedforget.runs.job import Job
 from fedforget.runs.record import Result
 from fedforget.runs.told import ending, untold
 from fedforget.runs.train import train_run
@@ -82,13 +83,14 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     from it, and the same request again changes nothing. Several methods are compared, and the run stays as it is."""
     config, out = settings.run, settings.out
     dataset = _with_classes(config.load_dataset(), settings.classes)
-    federation = FlowerFederation(
-        grid, config.build_model(dataset), len(dataset.classes), dataset.normalisation, clients=config.clients,
-        device=settings.device, timeout_s=settings.timeout_s, join_timeout_s=settings.join_timeout_s,
-    )  # fmt: skip
     begun = (out / "run.json").exists()
     if begun and Run(out).config != config:
         raise InputError(f"Run folder {out} holds another run; choose another out.")
+    federation = FlowerFederation(
+        grid, config.build_model(dataset), len(dataset.classes), dataset.normalisation, clients=config.clients,
+        needed=_needed(settings), device=settings.device, timeout_s=settings.timeout_s,
+        join_timeout_s=settings.join_timeout_s,
+    )  # fmt: skip
     if (out / "job.json").exists():
         return serve_for_worker(out, federation)
     run = train_run(out, None if begun else config, federation=federation)
@@ -104,6 +106,20 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
             summary["audit"] = found.to_json()["rows"]
     write_json(out / "summary.json", summary)
     return summary
+
+
+def _needed(settings: AppSettings) -> set[int]:
+    """Whose request is served where the training is done: nobody else is waited for. A training needs everybody."""
+    job, out = Job.read(settings.out), settings.out
+    if job is not None:
+        return {request.client for request in job.requests}
+    if (
+        settings.request is None
+        or not (out / "run.json").exists()
+        or Run(out).rounds_done < settings.run.schedule.rounds
+    ):
+        return set()
+    return {settings.request.client}
 
 
 def _told(result: Result, folder: Path, out: Path) -> dict[str, Any]:
