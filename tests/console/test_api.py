@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from ledger_worlds import World, change_federation
 
 from fedforget.console.models import RequestOut
+from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.errors import BusyError
 from fedforget.ledger.states import Role
 from fedforget.requests import ErasureRequest
@@ -41,9 +42,10 @@ def test_a_request_by_a_program(program: Program, world: World):
     kinds = [event["kind"] for event in ann.get(f"{path}/events").json()]
     assert kinds == ["received", "accepted", "queued", "extended", "forgetting", "auditing", "done", "certified"]
     certificate = ann.get(f"{path}/certificate")
+    signed = read_certificate(certificate.text)
     assert ann.post("/api/v1/certificates/verify", json=certificate.json()).json() == {
-        "genuine": True, "request": row["id"], "verdict": "forgotten", "key": certificate.json()["key"],
-        "issued": certificate.json()["issued"], "decision": None, "withdrawn": False,
+        "genuine": True, "request": row["id"], "verdict": "forgotten", "key": signed["key"],
+        "issued": signed["issued"], "decision": None, "withdrawn": False,
     }  # fmt: skip
     assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
     assert ann.get(f"{path}/report").status_code == 404

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,8 +23,10 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
+from signed_again import forged
 
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.clock import utc_now
 from fedforget.ledger.federations import Description
 from fedforget.requests import ErasureRequest
@@ -167,7 +168,7 @@ def kept_certificate(browser: Browser, tmp_path: Path) -> dict[str, Any]:
     downloads = tmp_path / "downloads"
     wait = WebDriverWait(browser.driver, 20, poll_frequency=0.1)
     wait.until(lambda _: downloads.exists() and list(downloads.glob("certificate-*.json")))
-    return json.loads(next(downloads.glob("certificate-*.json")).read_text())
+    return read_certificate(next(downloads.glob("certificate-*.json")).read_text())
 
 
 def read_report(browser: Browser) -> None:
@@ -182,9 +183,9 @@ def read_report(browser: Browser) -> None:
 def verify_here(browser: Browser, url: str, tmp_path: Path) -> None:
     """The downloaded certificate is genuine; with one figure changed it is refused."""
     path = next((tmp_path / "downloads").glob("certificate-*.json"))
-    forged = tmp_path / "forged.json"
-    forged.write_text(path.read_text().replace("case-17", "case-18"))
-    for file, word in ((path, "Genuine."), (forged, "Refused.")):
+    other = tmp_path / "forged.json"
+    other.write_text(forged(path.read_text(), "case-17", "case-18"))
+    for file, word in ((path, "Genuine."), (other, "Refused.")):
         browser.driver.get(url + "/verify")
         browser.see("#file").send_keys(str(file))
         browser.click("main button.main")

@@ -8,16 +8,17 @@ import pytest
 from console_visits import Of, Program, denials
 from fastapi import FastAPI
 from ledger_worlds import World
+from signed_again import forged
 
 from fedforget.console.state import RateLimit
 from fedforget.ledger.states import Role
 
 CHANGES = {
-    "a figure": lambda text: text.replace('"accuracy_after": 90', '"accuracy_after": 99'),
-    "the subject": lambda text: text.replace("case-1", "case-2"),
-    "the verdict": lambda text: text.replace('"word": "forgotten"', '"word": "over-forgotten"'),
-    "the signature": lambda text: text.replace('"signature": "', '"signature": "00'),
-    "another key": lambda text: text.replace('"key": "', '"key": "ffff'),
+    "a figure": lambda text: forged(text, '"accuracy_after":90', '"accuracy_after":99'),
+    "the subject": lambda text: forged(text, "case-1", "case-2"),
+    "the verdict": lambda text: forged(text, '"word":"forgotten"', '"word":"over-forgotten"'),
+    "the signature": lambda text: text.replace('"sig":"', '"sig":"AAAA'),
+    "another key": lambda text: text.replace('"keyid":"', '"keyid":"ffff'),
     "nothing left": lambda text: "{}",
     "no JSON": lambda text: text[:-20],
     "numbers too big": lambda text: "[" * 5000,
@@ -30,18 +31,18 @@ def test_a_certificate(visit: Of, program: Program, world: World, case: str):
     request = world.served()
     certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
-    forged = CHANGES[case](certificate.content)
-    assert forged != certificate.content
+    other = CHANGES[case](certificate.content)
+    assert other != certificate.content
     auditor = visit(Role.AUDITOR)
     assert "Genuine." in auditor.post("/verify", {"certificate": certificate.content}).text
-    answer = auditor.post("/verify", {"certificate": forged})
+    answer = auditor.post("/verify", {"certificate": other})
     assert answer.status_code == 422
     assert "Refused." in answer.text
     event = world.ledger.trail.events(kinds=["denied"])[0]
     assert event.actor == "audrey"
     assert event.to_json()["body"]["by"] == "certificate"
     answer = program(Role.AUDITOR).post(
-        "/api/v1/certificates/verify", content=forged, headers={"content-type": "application/json"}
+        "/api/v1/certificates/verify", content=other, headers={"content-type": "application/json"}
     )
     assert answer.status_code in (400, 422)
 

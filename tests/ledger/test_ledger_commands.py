@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ledger_commands import ASK, OS_USER, Command
+from signed_again import forged
 from typer.testing import CliRunner
 
 from fedforget.cli.app import app
@@ -59,7 +60,7 @@ def test_verify_needs_the_right_key(fedforget: Command, tmp_path: Path, monkeypa
     (tmp_path / "wrong").write_text("x")
     assert "is not the model" in fedforget.refused("verify", file, "--key", key, "--model", tmp_path / "wrong")
     assert "no evidence file" in fedforget.refused("verify", file, "--key", key, "--evidence", tmp_path / "wrong")
-    file.write_text(certificate.content.replace("case-1", "case-2"))
+    file.write_text(forged(certificate.content, "case-1", "case-2"))
     assert "was changed" in fedforget.refused("verify", file, "--key", key)
     assert "cannot be read" in fedforget.refused("verify", tmp_path / "missing", "--key", key)
     assert "is no certificate" in fedforget.refused("verify", tmp_path / "wrong", "--key", key)

@@ -17,6 +17,7 @@ from fedforget.audit.verdict import conclude
 from fedforget.errors import InputError
 from fedforget.federation.cost import Cost
 from fedforget.ledger import versions
+from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import Core
 from fedforget.ledger.errors import ConflictError, MissingError
@@ -220,7 +221,7 @@ def test_what_the_gate_lets_through(world: World, says: str, fell: float):
     assert version.verdict == says
     certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
-    assert json.loads(certificate.content)["measured"]["verdict"]["word"] == says
+    assert read_certificate(certificate.content)["measured"]["verdict"]["word"] == says
     assert world.ledger.trail.check().intact
 
 
@@ -279,7 +280,7 @@ def test_an_officer_publishes(world: World):
     assert [r.state for r in done.requests] == ["done"]
     certificate = world.ledger.versions.certificate_of(request.id)
     assert certificate is not None
-    record = json.loads(certificate.content)
+    record = read_certificate(certificate.content)
     assert record["decision"] == {
         "officer": "oscar", "reason": "Good enough for a prototype.", "held": "The audit says: not forgotten.",
     }  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 from ledger_worlds import World, change_federation
 
 from fedforget.errors import InputError
+from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.work import MOST_ATTEMPTS, MOST_FAILURES, Claim
 from fedforget.requests import ErasureRequest
@@ -69,7 +70,7 @@ def test_together(world: World):
     for request in asked[:2]:
         certificate = world.ledger.versions.certificate_of(request.id)
         assert certificate is not None
-        assert json.loads(certificate.content)["request"]["id"] == request.id
+        assert read_certificate(certificate.content)["request"]["id"] == request.id
     assert [request.id for request in world.serve().requests] == [asked[2].id]
     assert [request.id for request in world.ledger.versions.served("digits")] == [request.id for request in asked]
     assert world.ledger.trail.check().intact

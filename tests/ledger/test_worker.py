@@ -23,7 +23,7 @@ from fedforget.cli.app import app
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.certificate import read_keys, verify_certificate
+from fedforget.ledger.certificate import read_certificate, read_keys, verify_certificate
 from fedforget.ledger.clock import utc_now
 from fedforget.ledger.executors import LocalExecutor
 from fedforget.ledger.keeper import STAGES, Keeper
@@ -164,7 +164,7 @@ def test_below_its_limit_a_federation_is_simply_retrained(office: Office):
     )  # fmt: skip
     certificate = office.ledger.versions.certificate_of(id)
     assert certificate is not None
-    record = json.loads(certificate.content)
+    record = read_certificate(certificate.content)
     assert record["method"]["settings"]["exact_below"] == 60.0
     assert [{"version": 1, **tried} for tried in record["method"]["rungs"]] == [rung]
     assert (record["measured"]["verdict"]["word"], record["evidence"]["level"]) == ("exact", "alone")
@@ -262,7 +262,7 @@ def test_retrain_is_exact_and_publishes_itself(office: Office, level: str, tmp_p
     assert evidence_of(office, ids[1], tmp_path)["models"]["subject"]["exact"] is True
     certificate = office.ledger.versions.certificate_of(ids[2])
     assert certificate is not None
-    measured = json.loads(certificate.content)["measured"]["verdict"]
+    measured = read_certificate(certificate.content)["measured"]["verdict"]
     assert measured["word"] == "exact"
     assert "began with fresh weights and was trained without the target" in measured["reasons"][0]
     report = office.ledger.requests.report_of(ids[0]) or ""

@@ -62,7 +62,7 @@ HEARD = {"before": "before", "value": "now", "expected": "of an oracle"}
 def is_certificate(file: Path) -> bool:
     """Whether a file wants to be one, right or wrong."""
     with open(file, "rb") as handle:
-        return re.match(rb'\s*\{\s*"schema":\s*"fedforget/certificate/', handle.read(200)) is not None
+        return re.match(rb'\s*\{\s*("schema":\s*"fedforget/certificate/|"payload)', handle.read(200)) is not None
 
 
 def _certificate(

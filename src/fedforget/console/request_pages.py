@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from fedforget.console.problems import status_of
 from fedforget.console.rendering import day, deadline, features, render, shown_on, tone
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
+from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import CLOSED, OPEN, Ground, RequestState
 from fedforget.requests import ErasureRequest
@@ -142,7 +142,7 @@ def _show(visitor: Visitor, request: Request, *, known: bool = False, **more: An
         visitor, "request.html", request=request, known=known, **more,
         events=ledger.trail.events(request=id, after=0, limit=500),
         progress=cases.progress_of(visitor, [request]).get(id),
-        certificate=certificate, decision=None if served is None else json.loads(served.content)["decision"],
+        certificate=certificate, decision=None if served is None else read_certificate(served.content)["decision"],
         verdict=ledger.versions.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip

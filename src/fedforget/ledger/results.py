@@ -12,7 +12,8 @@ from fedforget.audit.evidence import read_evidence
 from fedforget.audit.verdict import GONE
 from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
-from fedforget.ledger.chain import canonical, sha256_of
+from fedforget.ledger.chain import sha256_of
+from fedforget.ledger.statements import canonical_bytes
 from fedforget.runs.record import Result
 
 ROUNDING = 1e-9
@@ -126,8 +127,8 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     }  # fmt: skip
     try:
         rungs = [rung_told(rung.to_json()) for rung in result.rungs]
-        canonical([values, rungs, dict(result.retrain)])
-    except (TypeError, ValueError):
+        canonical_bytes([values, rungs, dict(result.retrain)])
+    except (InputError, TypeError, ValueError):
         raise InputError("The result's settings and cost must be plain finite values, to be written down.") from None
     verdict = {name: record["verdict"][name] for name in ("word", "with_oracle", "oracles", "reasons")}
     heard = {

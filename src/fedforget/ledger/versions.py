@@ -9,6 +9,8 @@ from typing import Any
 from sqlalchemy import and_, delete, insert, select, update
 from sqlalchemy.orm import Session
 
+from fedforget.audit.thresholds import held_against
+from fedforget.errors import InputError
 from fedforget.ledger.allowance import RUNG, why_held
 from fedforget.ledger.certificate import make_certificate
 from fedforget.ledger.chain import sha256_of
@@ -83,6 +85,11 @@ class Versions:
         """Hand over a result: published if the gate lets it, held for an officer if not. In one transaction, and it
         counts once: a worker that was taken over gets a LeaseLostError."""
         checked = check_result(result, self._core.home)
+        if not all(held_against(rung, claim.thresholds) for rung in checked.rungs):
+            raise InputError(
+                "A rung was held against other thresholds than those written down before it; work with the same "
+                "fedforget everywhere."
+            )
         self._models.check(checked.model)
         with self._core.writing() as session:
             requests = self._work.claimed(session, claim, RequestState.AUDITING)

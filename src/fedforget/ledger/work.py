@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.feature_sensitivity import about_features
+from fedforget.audit.thresholds import thresholds
 from fedforget.errors import InputError
 from fedforget.ledger.allowance import RUNG, TOP, below_the_top, beyond
 from fedforget.ledger.chain import canonical
@@ -47,6 +48,8 @@ class Claim:
     """The version to begin from."""
     at_most: str | None = None
     """The rung that it must end at, where its clients have no allowance left; see `allowance`."""
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
+    """What its measures are held against, as it stands in the trail before the first rung."""
 
     @property
     def actor(self) -> str:
@@ -78,11 +81,13 @@ class Work:
             parent = current_version(session, found.name)
             over = beyond(session, found, requests, now)
             at_most = below_the_top(found) if over else None
-            said = {"claim": id, "version": parent.number} | ({"at_most": at_most} if over else {})
+            fixed = thresholds() | {"accuracy_limit": found.accuracy_limit, "audit_level": found.audit_level}
+            said = {"claim": id, "version": parent.number, "thresholds": fixed}
+            said |= {"at_most": at_most} if over else {}
             for request in requests:
                 request.claim, request.worker, request.attempts = id, worker, request.attempts + 1
             self._requests.move(session, requests, RequestState.FORGETTING, actor, said=said)
-            return Claim(id, worker, found, tuple(requests), parent, at_most)
+            return Claim(id, worker, found, tuple(requests), parent, at_most, fixed)
 
     def _free_federation(self, session: Session, now: datetime, only: str | None) -> Federation | None:
         """The federation with the oldest thing to do that nobody holds; locked."""

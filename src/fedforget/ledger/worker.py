@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.thresholds import thresholds
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.clock import Jumps
@@ -171,6 +172,7 @@ class Worker:
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
             exact=parent.verdict == "exact",
+            thresholds={name: claim.thresholds[name] for name in thresholds()},
         )
 
     def _result(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Handover:

@@ -54,12 +54,16 @@ class Job:
     """Where the clients' models of training are kept, if they are."""
     exact: bool = False
     """Whether the version never saw what was served before, by the way it was made."""
+    thresholds: dict[str, Any] = field(default_factory=dict)
+    """What the measures are held against, as it was written down. A climb that began under others begins anew."""
 
     def to_json(self) -> dict[str, Any]:
         lists = {name: [request.to_json() for request in getattr(self, name)] for name in ("requests", "served")}
         values = {**vars(self), **lists, "config": self.config.to_json()}
         if not self.exact:  # as it was before there was `exact`: what was begun then is the same job
             del values["exact"]
+        if not self.thresholds:
+            del values["thresholds"]
         return values
 
     @property
