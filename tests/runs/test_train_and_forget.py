@@ -421,7 +421,7 @@ def test_a_queued_request_that_fails_does_not_block_training(tmp_path: Path, ref
 def test_a_queued_request_that_diverges_is_written_down(tmp_path: Path, reference: str):
     folder = interrupted(tmp_path / "run", 5)
     with pytest.raises(DivergedError, match="diverged"):
-        forget_run(folder, [CLASS], "fedaf", "paper", lr=1e30)
+        forget_run(folder, [CLASS], "fedaf", "paper", lr=1e30, epochs=5)
     run = Run(folder)
     assert (run.queued(), run.served) == ([], ())
     result = json.loads((branch_folder(run, [CLASS], "fedaf", "paper") / "result.json").read_text())
@@ -496,7 +496,7 @@ def test_divergence_is_written_down_and_the_old_model_stays(trained: Path, refer
     branch = forget_run(trained, [CLASS], "fedaf", "paper")
     assert branch is not None
     with pytest.raises(DivergedError, match="diverged"):
-        forget_run(trained, [CLASS], "fedaf", "paper", lr=1e30)
+        forget_run(trained, [CLASS], "fedaf", "paper", lr=1e30, epochs=5)
     assert sorted(p.name for p in branch.iterdir()) == ["result.json"], "the model of before is not this result's"
     assert "diverged" in json.loads((branch / "result.json").read_text())
     assert digest(Run(trained).load_model()) == reference

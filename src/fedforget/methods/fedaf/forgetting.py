@@ -220,12 +220,14 @@ class Forget(SketchTask):
         settings, model = self.settings, client.model
         parameters = trainable(model)
         features, labels = target.features.to(client.device), target.labels.to(client.device)
-        longest = math.inf if settings.lr else LONGEST_STEP * float(settings.step_length) / lr
+        jointly = settings.penalty == "gradient"
+        # The paper bounds no step; bounded ones would hide that the penalty's own are unstable.
+        longest = math.inf if settings.lr or jointly else LONGEST_STEP * float(settings.step_length) / lr
         optimiser = SGD(parameters.values(), lr, settings.momentum, longest)
         model.train(not settings.freeze_normalisation and min(len(target), settings.batch_size) > 1)
         curves: dict[str, list[float]] = {"samples": [], "memory_loss": [], "target_loss": [], "target_hits": []}
         learnt: list[float] = []
-        gradient, jointly = self._gradient(client), settings.penalty == "gradient"
+        gradient = self._gradient(client)
         before: State = {}
         for batch in batches:
             if self._stops(learnt):
