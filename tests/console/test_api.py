@@ -45,7 +45,7 @@ def test_a_request_by_a_program(program: Program, world: World):
     signed = read_certificate(certificate.text)
     assert ann.post("/api/v1/certificates/verify", json=certificate.json()).json() == {
         "genuine": True, "request": row["id"], "verdict": "forgotten", "key": signed["key"],
-        "issued": signed["issued"], "decision": None, "withdrawn": False,
+        "issued": signed["issued"], "decision": None, "withdrawn": False, "why_withdrawn": None,
     }  # fmt: skip
     assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
     assert ann.get(f"{path}/report").status_code == 404

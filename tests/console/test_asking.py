@@ -13,6 +13,7 @@ from ledger_worlds import Ticking, World, change_federation
 from fedforget.console.rendering import deadline
 from fedforget.ledger.federations import describe
 from fedforget.ledger.results import CheckedResult
+from fedforget.ledger.statements import read_statement
 from fedforget.ledger.states import Role
 
 ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
@@ -278,6 +279,24 @@ def test_a_done_request_has_its_papers(visit: Of, world: World):
     assert ann.get(f"/requests/{request.id}/evidence.json").text == world.ledger.requests.evidence_of(request.id)
     assert ann.get(f"/requests/{request.id}/report").status_code == 404, "this worker wrote none"
     assert ann.get(f"/requests/{world.ask().id}/certificate.json").status_code == 404
+
+
+def test_an_officer_withdraws_a_certificate(visit: Of, program: Program, world: World):
+    request = world.served()
+    kept = world.ledger.versions.certificate_of(request.id)
+    assert kept is not None
+    oscar, ann = visit(Role.OFFICER), visit(Role.REQUESTER)
+    assert "It has not been withdrawn." in ann.post("/verify", {"certificate": kept.content}).text
+    assert "Withdraw the certificate" in oscar.get(f"/requests/{request.id}").text
+    assert "Withdraw the certificate" not in ann.get(f"/requests/{request.id}").text
+    answer = oscar.post(f"/requests/{request.id}/withdraw", {"reason": "It still knows them."})
+    assert answer.status_code == 303
+    assert "It still knows them." in oscar.get(f"/requests/{request.id}").text
+    assert "<strong>But it was withdrawn</strong>" in ann.post("/verify", {"certificate": kept.content}).text
+    listed = read_statement(ann.get("/withdrawals.json").content, "it")[0]
+    assert [row["certificate"] for row in listed.predicate["withdrawn"]] == [kept.sha256]
+    again = program(Role.OFFICER).post(f"/api/v1/requests/{request.id}/withdraw", json={"reason": "Again."})
+    assert again.status_code == 409
 
 
 def test_a_withdrawn_certificate_says_so(visit: Of, world: World):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -20,8 +21,10 @@ from fedforget.methods import DEFAULT_METHOD
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
 
-ledger_app = typer.Typer(help="The ledger itself: backup, restore, pin, check, migrate, register, rollback.",
-                         no_args_is_help=True)  # fmt: skip
+ledger_app = typer.Typer(
+    help="The ledger itself: backup, restore, pin, check, withdrawals, lineage, migrate, register, rollback.",
+    no_args_is_help=True,
+)
 PinOption = Annotated[
     list[str] | None, typer.Option(help="A pin, or a file with one in it; may be repeated.", metavar="PIN")
 ]
@@ -92,6 +95,17 @@ def check(ledger: Ledger, pin: PinOption = None) -> Shown:
     good = f"The chain of {found.events} events is intact, and everything is as it was written."
     values = {"intact": found.intact, "events": found.events, "head": found.head, "problems": found.problems}
     return Shown(values, list(found.problems) or [good], 0 if found.intact else 1)
+
+
+@ledger_command(ledger_app, "withdrawals")
+def withdrawals(
+    ledger: Ledger, out: Annotated[Path | None, typer.Option(help="Write it into this file.", metavar="FILE")] = None
+) -> Shown:
+    """The signed list of certificates that hold no more, for `fedforget verify --withdrawals`."""
+    text = ledger.withdrawals.signed()
+    if out is not None:
+        write_text(out, text)
+    return Shown(json.loads(text), [text.rstrip() if out is None else f"Wrote {out}."])
 
 
 @ledger_app.command()

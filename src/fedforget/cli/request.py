@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedforget.ledger.schema import Request
 
 request_app = typer.Typer(
-    help="Requests: submit, list, show, accept, refuse, extend, retry, decide, retrain.", no_args_is_help=True
+    help="Requests: submit, list, show, accept, refuse, extend, retry, decide, retrain, withdraw.", no_args_is_help=True
 )
 IdArgument = Annotated[str, typer.Argument(help="The request's id, or its first digits.", metavar="ID")]
 
@@ -107,7 +107,7 @@ def show(
     lines = [f"{name}: {value}" for name, value in about.items() if value is not None]
     lines += [f"{event.at:%Y-%m-%d %H:%M:%S}  {event.kind}  by {event.actor}" for event in events]
     if signed is not None and signed.withdrawn is not None:
-        lines.append("Its certificate was withdrawn by a rollback.")
+        lines.append(f"Its certificate was withdrawn. {ledger.withdrawals.reason(signed)}")
     return Shown({**about, "events": [event.to_json() for event in events]}, lines)
 
 
@@ -163,6 +163,12 @@ def retrain(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
     found = ledger.requests.find(id)
     ledger.versions.retrain(found.id, actor=who.actor)
     return _changed(ledger.requests.get(found.id))
+
+
+@ledger_command(request_app, "withdraw", Permission.WITHDRAW)
+def withdraw(ledger: Ledger, who: Acting, id: IdArgument, reason: ReasonOption) -> Shown:
+    """Withdraw the certificate of a request that is done, since it was found later that it does not hold."""
+    return _changed(ledger.withdrawals.withdraw(ledger.requests.find(id).id, reason, actor=who.actor))
 
 
 def _changed(request: Request) -> Shown:

@@ -25,15 +25,18 @@ def verify(
         list[Path] | None,
         typer.Option(help="For a certificate: the public key, or a folder of them (default: this installation's)."),
     ] = None,
+    withdrawals: Annotated[
+        Path | None, typer.Option(help="For a certificate: the ledger's signed list of withdrawals.")
+    ] = None,
     evidence: Annotated[Path | None, typer.Option(help="For a certificate: the evidence file it speaks of.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
     try:
         if is_certificate(file):
-            values, lines = _certificate(file, key or (), evidence, model)
-        elif key or evidence:
-            raise InputError(f"{file} is no certificate; --key and --evidence are for certificates.")
+            values, lines = _certificate(file, key or (), withdrawals, evidence, model)
+        elif key or evidence or withdrawals:
+            raise InputError(f"{file} is no certificate; --key, --withdrawals and --evidence are for certificates.")
         else:
             record = verify_evidence(file, model)
             values = {"verified": True, "verdict": record["verdict"], "models": record["models"]}
@@ -66,16 +69,23 @@ def is_certificate(file: Path) -> bool:
 
 
 def _certificate(
-    file: Path, keys: Sequence[Path], evidence: Path | None, model: Path | None
+    file: Path, keys: Sequence[Path], withdrawals: Path | None, evidence: Path | None, model: Path | None
 ) -> tuple[dict[str, Any], list[str]]:
     with needs_service():
         from fedforget.ledger.book import default_home
         from fedforget.ledger.certificate import read_keys, verify_certificate
+        from fedforget.ledger.statements import WITHDRAWALS, open_statement
+        from fedforget.ledger.withdrawals import check_standing
     own = default_home() / "keys"
     known = read_keys(keys or ([own] if own.is_dir() else []))
     if not known:
         raise InputError("A certificate is checked with the public key of who signed it; name it with --key FILE.")
-    record = verify_certificate(file.read_bytes(), known, str(file))
+    data = file.read_bytes()
+    record = verify_certificate(data, known, str(file))
+    standing = "Whether it was withdrawn since could not be looked up: name the ledger's list with --withdrawals FILE."
+    if withdrawals is not None:
+        listed = open_statement(withdrawals.read_bytes(), known, WITHDRAWALS, str(withdrawals), "list of withdrawals")
+        standing = check_standing(data, record, listed, str(file))
     request, before, after = record["request"], record["before"], record["after"]
     lines = [
         f"The signature is genuine (key {record['key']}, issued {record['issued']}, fedforget {record['fedforget']}).",
@@ -93,6 +103,7 @@ def _certificate(
     if record["decision"] is not None:
         lines.append(f"It was held for an officer. {record['decision']['held']}")
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
+    lines.append(standing)
     checked = {"evidence": evidence is not None, "model": model is not None}
     if evidence is not None:
         read_evidence(evidence)
@@ -104,7 +115,8 @@ def _certificate(
     missing = " and ".join(f"--{name}" for name, done in checked.items() if not done)
     if missing:
         lines.append(f"Not compared with files: name them with {missing}.")
-    return {"verified": True, "checked": checked, "certificate": record}, lines
+    held = None if withdrawals is None else False  # where it was withdrawn, it was refused above
+    return {"verified": True, "withdrawn": held, "checked": checked, "certificate": record}, lines
 
 
 def _same(file: Path, sha256: str, what: str) -> None:

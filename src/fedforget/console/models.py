@@ -200,7 +200,8 @@ class VerifiedOut(BaseModel):
     decision: dict[str, Any] | None = Field(description="The officer, the reason, and why it was held; null: nobody.")
     key: str
     issued: str
-    withdrawn: bool = Field(description="The version it speaks of was rolled back since.")
+    withdrawn: bool = Field(description="It holds no more.")
+    why_withdrawn: str | None = Field(description="null: it was not withdrawn.")
 
 
 class KeyOut(Out):

@@ -34,6 +34,7 @@ class Permission(StrEnum):
     ACCEPT = "accept a request", _OFFICERS
     REFUSE = "refuse a request", _OFFICERS
     EXTEND = "extend a deadline", _OFFICERS
+    WITHDRAW = "withdraw a certificate", _OFFICERS
     DECIDE = "decide what the gate held", _OFFICERS
     RETRY = "queue a failed request again", _HANDS
     SEE_FEDERATIONS = "see federations, their clients and classes", _EVERYBODY

@@ -142,7 +142,8 @@ def _show(visitor: Visitor, request: Request, *, known: bool = False, **more: An
         visitor, "request.html", request=request, known=known, **more,
         events=ledger.trail.events(request=id, after=0, limit=500),
         progress=cases.progress_of(visitor, [request]).get(id),
-        certificate=certificate, decision=None if served is None else read_certificate(served.content)["decision"],
+        certificate=certificate, why_withdrawn=None if certificate is None else ledger.withdrawals.reason(certificate),
+        decision=None if served is None else read_certificate(served.content)["decision"],
         verdict=ledger.versions.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip
@@ -163,6 +164,8 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
             ledger.versions.retrain(id, actor=actor)
         elif act == "retry":
             ledger.requests.retry(id, actor=actor)
+        elif act == "withdraw":
+            ledger.withdrawals.withdraw(id, reason, actor=actor)
         elif form.get("publish") in ("yes", "no"):
             ledger.versions.decide(id, form["publish"] == "yes", reason, actor=actor)
         else:

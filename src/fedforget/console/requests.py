@@ -73,6 +73,7 @@ ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
     "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
     "retrain": (Permission.DECIDE, frozenset({RequestState.DECIDING, RequestState.FAILED})),
     "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
+    "withdraw": (Permission.WITHDRAW, frozenset({RequestState.DONE})),
 }
 """What a page offers for a request in these states."""
 
@@ -188,6 +189,12 @@ def retrain_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: I
 def retry_request(visitor: Annotated[Visitor, allow(Permission.RETRY)], id: Id) -> RequestOut:
     """Queue a failed request again."""
     return _one(visitor, visitor.ledger.requests.retry(id, actor=visitor.name))
+
+
+@api.post("/requests/{id}/withdraw")
+def withdraw_certificate(visitor: Annotated[Visitor, allow(Permission.WITHDRAW)], id: Id, why: ReasonIn) -> RequestOut:
+    """Its certificate does not hold, as was found later; the request fails, with the reason."""
+    return _one(visitor, visitor.ledger.withdrawals.withdraw(id, why.reason, actor=visitor.name))
 
 
 @api.get("/requests/{id}/certificate", response_class=Response, responses=JSON_FILE)

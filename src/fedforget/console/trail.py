@@ -20,6 +20,7 @@ from fedforget.console.models import CheckIn, CheckOut, EventOut, EventPage, Hea
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
 from fedforget.console.rendering import attachment, render, shown_on
+from fedforget.console.requests import JSON_FILE
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, too_often, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger import certificate as certificates
@@ -130,6 +131,14 @@ def list_keys(visitor: Verifier) -> list[KeyOut]:
     return [KeyOut.of(key) for key in visitor.ledger.keys.all()]
 
 
+@api.get("/withdrawals", response_class=Response, responses=JSON_FILE)
+@pages.get("/withdrawals.json")
+def list_withdrawals(visitor: Verifier) -> Response:
+    """The certificates that hold no more, as a signed list: `fedforget verify` takes it."""
+    text = visitor.ledger.withdrawals.signed()
+    return Response(text, media_type="application/json", headers=attachment("withdrawals.json"))
+
+
 @pages.get("/verify")
 def verify_page(visitor: Verifier) -> Response:
     return _verify(visitor)
@@ -171,10 +180,10 @@ def _verified(visitor: Visitor, data: bytes) -> VerifiedOut:
         if wait:
             raise too_often(wait, "Too many certificates that are none; wait a little.") from None
         raise
-    request = record["request"]["id"]
-    kept = visitor.ledger.versions.certificate_of(request)
+    kept = visitor.ledger.withdrawals.find(data)
+    why = None if kept is None else visitor.ledger.withdrawals.reason(kept)
     return VerifiedOut(
-        genuine=True, request=request, verdict=record["measured"]["verdict"]["word"], key=record["key"],
+        genuine=True, request=record["request"]["id"], verdict=record["measured"]["verdict"]["word"], key=record["key"],
         issued=record["issued"], decision=record["decision"],
-        withdrawn=kept is not None and kept.withdrawn is not None,
+        withdrawn=why is not None, why_withdrawn=why,
     )  # fmt: skip

@@ -31,6 +31,7 @@ from fedforget.ledger.privacy import close_to_others, make_folder
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
 from fedforget.ledger.versions import Versions
+from fedforget.ledger.withdrawals import Withdrawals
 from fedforget.ledger.work import Work
 
 
@@ -45,6 +46,7 @@ class Ledger:
         self.requests = Requests(core)
         self.work = Work(core, self.requests)
         self.versions = Versions(core, self.models, self.keys, self.federations, self.requests, self.work)
+        self.withdrawals = Withdrawals(core, self.keys, self.federations, self.requests)
         self.destruction = Destruction(core, self.models, self.federations)
 
     @classmethod

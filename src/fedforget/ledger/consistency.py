@@ -124,10 +124,19 @@ def _certificates(session: Session) -> Iterator[str]:
             yield f"The key {row.id} is not the one that was made."
         else:
             keys.append(read_public(row.public))
-    issued = {body["certificate"]: request for request, _, body in _events(session, "certified")}
+    issued: dict[str, str | None] = {}
+    holds: dict[str | None, set[str]] = {}
+    for request, kind, body in _events(session, "certified", RequestState.FAILED):
+        if kind == "certified":
+            issued[body["certificate"]] = request
+            holds.setdefault(request, set()).add(body["certificate"])
+        elif body["from"] == RequestState.DONE:  # all that it has so far are withdrawn
+            holds.pop(request, None)
     for certificate in session.scalars(select(Certificate), execution_options={"yield_per": 100}):
         if issued.pop(certificate.sha256, None) != certificate.request:
             yield f"The certificate {certificate.sha256} was never issued for the request {certificate.request}."
+        if (certificate.withdrawn is None) != (certificate.sha256 in holds.get(certificate.request, ())):
+            yield f"The certificate {certificate.sha256} is withdrawn or not, but its events do not say so."
         try:
             verify_certificate(certificate.content.encode(), keys, f"The certificate of {certificate.request}")
         except InputError as error:

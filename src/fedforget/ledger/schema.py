@@ -293,7 +293,7 @@ class Certificate(Base):
     made: Mapped[datetime]
     content: Mapped[str]
     withdrawn: Mapped[datetime | None]
-    """When the version it speaks of was rolled back."""
+    """When the version it speaks of was rolled back, or an officer found that it does not hold."""
     __table_args__ = (ForeignKeyConstraint(["federation", "version"], ["versions.federation", "versions.number"]),)
 
 

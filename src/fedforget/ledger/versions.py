@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, insert, select, update
+from sqlalchemy import and_, delete, insert, select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.thresholds import held_against
@@ -24,6 +24,7 @@ from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
+from fedforget.ledger.withdrawals import withdraw_all
 from fedforget.ledger.work import Claim, Work, current_version
 
 
@@ -253,8 +254,7 @@ class Versions:
             values = {"sha256": target.sha256, "kind": VersionKind.ROLLBACK, "restores": to}
             version = self._new_version(session, before, values)
             ids = [request.id for request in undone]
-            issued = update(Certificate).where(Certificate.request.in_(ids), Certificate.withdrawn.is_(None))
-            session.execute(issued.values(withdrawn=self._core.clock()))
+            withdraw_all(self._core, session, ids)
             said = _said(version) | {"restores": to, "reason": reason, "undone": ids}
             self._core.append(session, actor, "rolled back", said)
             why = f"Version {before.number} was rolled back to version {to}: {reason}"
