@@ -15,6 +15,7 @@ from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round, train
 from fedforget.federation.seam import Federation
+from fedforget.federation.shards import Ensemble
 from fedforget.methods import METHODS, Forgetting
 from fedforget.models import MODELS, build_model
 from fedforget.params import digest, state_of
@@ -32,6 +33,7 @@ __all__ = [
     "Cost",
     "Dataset",
     "DivergedError",
+    "Ensemble",
     "ErasureRequest",
     "FedForgetError",
     "Federation",

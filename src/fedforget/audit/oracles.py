@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress, Watched, silent
-from fedforget.federation.rounds import Schedule, drawn, train
+from fedforget.federation.rounds import Schedule, asked_in, train
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import CountSamples, Reply, Task
 from fedforget.methods.retrain import RetrainSettings, fresh_start
@@ -90,7 +90,7 @@ def oracle_models(
         if kept is not None:
             models[number] = _as_trained(federation, kept[1])
     lacking = [number for number in range(count) if number not in models]
-    replies = len(drawn(federation.clients, schedule.train_task(0, exclude)))
+    replies = asked_in(federation, schedule.train_task(0, exclude))
     attended = _Attended(federation, replies, len(lacking) * schedule.rounds, progress)
     for number in lacking:
         own = oracle_schedule(schedule, number)

@@ -32,6 +32,10 @@ def train(
     model: Annotated[
         str | None, typer.Option(help="cnn, mlp, resnet10, resnet10-gn, resnet18, vit or vit-20m.")
     ] = None,
+    shards: Annotated[
+        int | None,
+        typer.Option(help="Train so many federations of disjoint clients apart: a request retrains one of them."),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(help="Federated rounds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs in a round.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,

@@ -55,6 +55,11 @@ class WeightedMean:
 
 def average(replies: Iterable[Reply]) -> State:
     """The weighted mean of the clients' models; a model that is not finite stops it by name."""
+    return mean_of(replies).result()
+
+
+def mean_of(replies: Iterable[Reply]) -> WeightedMean:
+    """The same, to be asked first whether anybody had data."""
     mean = WeightedMean()
     for reply in replies:
         if reply.numbers["samples"] > 0:
@@ -62,7 +67,7 @@ def average(replies: Iterable[Reply]) -> State:
             if broken is not None:
                 raise DivergedError("Aggregation", f"client {reply.client} sent a '{broken}' that is not finite.")
             mean.add(reply.tensors, reply.numbers["samples"])
-    return mean.result()
+    return mean
 
 
 def scaled_towards(anchor: State, moved: State, factor: float) -> State:

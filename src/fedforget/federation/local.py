@@ -14,6 +14,7 @@ from fedforget.errors import InputError
 from fedforget.federation.client import Client
 from fedforget.federation.layout import takes_channels_last
 from fedforget.federation.seam import TargetSize, check_something_is_left, thread_count
+from fedforget.federation.shards import Ensemble, network_for
 from fedforget.federation.starts import Network, network_of
 from fedforget.federation.tasks import Reply, Task
 from fedforget.models import check_model
@@ -49,6 +50,10 @@ class LocalFederation:
             raise InputError(f"Device '{device}' cannot be used on this machine; use cpu.") from None
         self.classes = len(dataset.classes)
         self.normalisation = dataset.normalisation
+        if isinstance(model, Ensemble):
+            model.check_clients(range(len(parts)))
+            if initial is not None:
+                raise InputError("Give the weights that the members begin with to the Ensemble, as its `initial`.")
         network = network_of(model, initial)
         check_model(network, dataset.shape, self.classes)
         self.model = network.to(self.device)
@@ -93,7 +98,7 @@ class LocalFederation:
         state = copy_state(state, self.device)
         for index in sorted(self.clients if to is None else to):
             # On a copy: what a client withdraws for one request is not remembered for the next (see `Withdraw`).
-            client = replace(self.client(index))
+            client = replace(self.client(index), model=network_for(self.model, state))
             with thread_count(task.threads):
                 reply = task.run(state, client)
             yield reply

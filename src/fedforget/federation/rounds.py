@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
-from fedforget.federation.aggregation import average
+from fedforget.federation.aggregation import average, mean_of
 from fedforget.federation.history import History, recorded
 from fedforget.federation.seam import Federation
+from fedforget.federation.shards import ROUNDS, TRAINED, Ensemble, as_member, member_of, shard_seed
 from fedforget.federation.tasks import Reply, TargetTask, Train
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest
@@ -117,9 +118,34 @@ def run_round(
     federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
 ) -> State:
     """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps what
-    was sent and what came back."""
+    was sent and what came back. Where there are shards, each has a round of its own."""
+    if isinstance(federation.model, Ensemble):
+        return run_round_of(range(federation.model.shards), federation, federation.model, state, task)
     replies = federation.ask(task, state, drawn(federation.clients, task))
     return average(recorded(replies, history, task.round, state))
+
+
+def asked_in(federation: Federation, task: Train) -> int:
+    """How many clients one round asks."""
+    whole, clients = federation.model, federation.clients
+    apart = [whole.clients_of(k, clients) for k in range(whole.shards)] if isinstance(whole, Ensemble) else [clients]
+    return sum(len(drawn(some, task)) for some in apart)
+
+
+def run_round_of(
+    shards: Iterable[int], federation: Federation, ensemble: Ensemble, state: Mapping[str, Tensor], task: Train
+) -> State:
+    """One round of these shards, each with draws of its own. One whose clients have no data left stays as it is."""
+    new = copy_state(state)
+    for shard in shards:
+        own = replace(task, seed=shard_seed(task.seed, shard))
+        asked = drawn(ensemble.clients_of(shard, federation.clients), own)
+        mean = mean_of(federation.ask(own, member_of(state, shard), asked))
+        if mean.weight > 0:
+            new |= as_member(mean.result(), shard)
+            new[TRAINED][shard] += 1
+    new[ROUNDS] += 1
+    return new
 
 
 def run_short_round(

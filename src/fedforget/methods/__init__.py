@@ -23,6 +23,7 @@ from fedforget.federation.cost import Checkpoints, CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
+from fedforget.federation.shards import Ensemble
 from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, federaser, fedosd, fedquit, frr, negation, pgd, sga
 from fedforget.methods.checks import check_targets, options_of, own, words_among
@@ -265,6 +266,16 @@ def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest
         check(settings, requests)
 
 
+def check_shards(sharded: bool, method: str, settings: Any) -> None:
+    """Refuse what a federation with shards has no use for: there every request retrains the shards that hold the
+    target, which is exact."""
+    if sharded and "retrain" not in (settings.rungs if method == LADDER else (method,)):
+        raise InputError(
+            "This federation has shards, so a request retrains the shards that hold the target, and no other method "
+            "or rung is tried; leave it out, or name retrain."
+        )
+
+
 def check_before(
     federation: Federation,
     state: Mapping[str, Tensor],
@@ -275,6 +286,7 @@ def check_before(
 ) -> tuple[ErasureRequest, ...]:
     """Refuse, before any work, what cannot be served: by anybody, by this method, after all that was served, or because
     the model is damaged. What of the `served` matters: a client that is away trains on nothing."""
+    check_shards(isinstance(federation.model, Ensemble), method, settings)
     here = set(federation.clients)
     served = tuple(request for request in served if request.client in here)
     federation.check(requests)

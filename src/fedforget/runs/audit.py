@@ -37,6 +37,9 @@ from fedforget.runs.forget import branch_off, results_of
 from fedforget.runs.record import BEFORE, MODEL, REPORT, Audit, Figures, Result
 from fedforget.runs.store import FolderOracleCache
 
+RETRAIN = "retrain:default"
+"""The name of Retrain's model, among those that are audited."""
+
 
 def audit_run(
     folder: Path,
@@ -123,7 +126,7 @@ def audit_models(
 
     Each model is measured as it is and again after one further ordinary round without the target, since what is only
     suppressed comes back there."""
-    oracle = models.get("retrain:default")
+    oracle = models.get(RETRAIN)
     order = {"retrain": 0, LADDER: 1}
     ordered = sorted(results, key=lambda r: (order.get(r.method, 2), r.method, r.preset))
     rows = [Figures(BEFORE, None), *map(Figures.of, ordered)]
@@ -156,15 +159,17 @@ def _judge_all(
     """What every examined model's `Figures` get, with its verdict; every method's folder gets its evidence."""
     data = _data_digest(run, dataset)
     oracles: list[State] = []
+    # A retrained shard is no oracle: it begins where the model before began, beside members of that model.
+    first = None if run.config.shards > 1 or not count else RETRAIN
     if count:
         oracles = oracle_models(
             case.federation, case.requests, case.schedule, count, data=data, served=case.served,
-            cache=FolderOracleCache(run.folder / "oracles"), retrained=models.get("retrain:default"),
+            cache=FolderOracleCache(run.folder / "oracles"), retrained=models.get(first) if first else None,
             progress=progress,
         )  # fmt: skip
     examined_oracles = examine_oracles(case, oracles, progress)
     examined: dict[str, Examination] = {}
-    names = [name for name in models if name != "retrain:default" or not count]
+    names = [name for name in models if name != first]
     for number, name in enumerate(names):
         progress("examining", number, len(names))
         examined[name] = examine(case, models[name], oracles)

@@ -16,6 +16,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.shards import Ensemble
 from fedforget.models import build_model
 from fedforget.seeds import derive_generator
 
@@ -37,24 +38,37 @@ class RunConfig:
     hold_out: float = 0.0
     """Part of its samples that each client sets aside before training, for the check and the audit. 0: they look at the
     test data, or at what `train_limit` leaves out."""
+    shards: int = 1
+    """How many federations of disjoint clients are trained apart, and served as one model (`federation.shards`)."""
 
     def __post_init__(self) -> None:
         for name in ("dataset", "partition", "model"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"Run setting '{name}' is {getattr(self, name)!r}, but it must be a name.")
-        for name, optional in (("clients", False), ("train_limit", True), ("history_interval", True)):
+        for name, optional in (
+            ("clients", False),
+            ("shards", False),
+            ("train_limit", True),
+            ("history_interval", True),
+        ):
             value = getattr(self, name)
             if not (optional and value is None) and (not isinstance(value, int) or value < 1):
                 raise InputError(f"Run setting '{name}' is {value!r}, but it must be a whole number, 1 or larger.")
         part = self.hold_out
         if isinstance(part, bool) or not isinstance(part, int | float) or not 0 <= part < 1:
             raise InputError(f"Run setting 'hold_out' is {part!r}, but it must be a part from 0 to below 1.")
+        if self.shards > self.clients:
+            raise InputError(f"{self.shards} shards need at least as many clients, but there are {self.clients}.")
+        if self.shards > 1 and self.history_interval is not None:
+            raise InputError("A history is for methods that a federation with shards has no use for; leave it out.")
 
     def to_json(self) -> dict[str, Any]:
         backdoor = None if self.backdoor is None else self.backdoor.to_json()
         values = {**vars(self), "schedule": asdict(self.schedule), "backdoor": backdoor}
         if not self.hold_out:  # runs from before had none
             del values["hold_out"]
+        if self.shards == 1:
+            del values["shards"]
         return values
 
     @classmethod
@@ -98,8 +112,9 @@ class RunConfig:
         return positions[~aside], positions[aside]
 
     def build_model(self, dataset: Dataset) -> nn.Module:
-        """The network with its initial weights, both from the seed."""
-        return build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
+        """The network with its initial weights, both from the seed; with shards the ensemble of them."""
+        network = build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
+        return network if self.shards == 1 else Ensemble(network, self.shards, self.schedule.seed)
 
     def build_federation(self, dataset: Dataset, device: str = "cpu") -> LocalFederation:
         """The federation this configuration describes, in this process."""

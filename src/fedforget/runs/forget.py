@@ -10,6 +10,7 @@ from typing import Any
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.seam import Federation
+from fedforget.federation.shards import Ensemble
 from fedforget.methods import (
     DEFAULT_METHOD,
     LADDER,
@@ -17,6 +18,7 @@ from fedforget.methods import (
     Forgetting,
     check_history,
     check_servable,
+    check_shards,
     method_settings,
 )
 from fedforget.params import State
@@ -105,6 +107,7 @@ def forget_run(
     federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
     check_servable(method, settings, requests)
+    check_shards(run.config.shards > 1, method, settings)
     check_history(method, run.history)
     gone = [request for request in requests if request in run.served]
     if gone:
@@ -155,7 +158,10 @@ def branch_off(
     folder = branch_folder(run, requests, method, preset)
     schedule = run.config.schedule
     whole = method == LADDER or METHODS[method].resumable
-    total = schedule.rounds * len(federation.clients) if whole else len(federation.clients) + 1
+    working = len(federation.clients)
+    if isinstance(federation.model, Ensemble):
+        working = len(federation.model.clients_beside({r.client for r in requests}, federation.clients))
+    total = schedule.rounds * working if whole else working + 1
     watched = Watched(federation, method if preset == "default" else f"{method} ({preset})", total, progress)
     unfinished = _Unfinished(run, requests, method, preset, overrides, (trunk.served,))
     try:

@@ -2,6 +2,7 @@
 
     scout     a fresh model, trained without the target for a short time: what the check compares with
     rungs     from the cheapest on, each from the model before: what one left undone the next does not inherit
+    shards    where there are any, Retrain of those that hold the target is the one rung (federation/shards.py)
     stop      where the check says `forgotten`, or where a model that harms nobody is `exact`: it never saw the target.
               Retrain is the last; of some networks rebuilding is so too (methods/rebuild.py)
 
@@ -24,6 +25,8 @@ from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.seam import Federation
+from fedforget.federation.shards import Ensemble
+from fedforget.federation.tasks import CountSamples
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
@@ -124,7 +127,7 @@ class _Climber:
         self._meter = Meter(federation, withdrawals(requests, schedule))
         self._feature = any(request.kind == "feature" for request in requests)
         self._reference: _Reference | None = None
-        self._left, self._retrain = Left(0, 0), 0.0
+        self._left, self._retrain, self._again = Left(0, 0), 0.0, 1.0
         self._anew = kernel_to_turn(federation.model) is None
         self._notes: list[str] = []
 
@@ -144,6 +147,9 @@ class _Climber:
         rungs = [name for name in self._settings.rungs if not (self._feature and name == "rebuild")]
         with self._meter.measured():
             self._retrain = self._evaluations()
+            if isinstance(self._federation.model, Ensemble):
+                self._again = self._part_of_shards(self._federation.model)
+                return ["retrain"]
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
                 quick = self._reference.seconds < self._settings.exact_below
@@ -181,6 +187,13 @@ class _Climber:
         """What Retrain would cost, from how many samples are left."""
         self._left = Left.count(self._meter, self._requests, self._served, self._schedule)
         return self._left.kept * self._schedule.rounds * self._schedule.epochs * self._schedule.participation
+
+    def _part_of_shards(self, ensemble: Ensemble) -> float:
+        """The part of the samples that lies in shards that are retrained."""
+        clients = ensemble.clients_beside((request.client for request in self._requests), self._meter.clients)
+        count = CountSamples(seed=self._schedule.seed, threads=self._schedule.threads, exclude=self._exclude)
+        left = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}, clients))
+        return left / max(1, self._left.kept)
 
     def _scouted(self) -> _Reference:
         """Train the scout, and look at it and at the model before."""
@@ -317,7 +330,7 @@ class _Climber:
     def _forecast(self, name: str) -> float:
         """As a part of Retrain's gradient evaluations."""
         if name == "retrain":
-            return 1.0
+            return self._again
         if name == "rebuild":
             settings = RebuildSettings()
             last = last_part(self._federation.model, self._schedule, self._left, settings)
