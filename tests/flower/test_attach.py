@@ -19,6 +19,7 @@ from torch.utils.data import WeightedRandomSampler as Weighted
 
 from fedforget.data.samples import Normalisation
 from fedforget.errors import InputError
+from fedforget.federation.shards import Ensemble
 from fedforget.flower import FlowerFederation
 from fedforget.flower.attach import attach, retained
 from fedforget.flower.node_store import NodeStore
@@ -131,6 +132,7 @@ def outside(*_: Any) -> nn.Module:
         (Stream(), network, "A Stream has no positions, so its samples have no stable ids; give a data set with"),
         (PAIRS, outside, "The model cannot take samples of shape (6,): mat1 and mat2 shapes cannot be multiplied"),
         (PAIRS, lambda: nn.Unflatten(1, (2, 3)), "The model has no trainable parameter; set requires_grad"),
+        (PAIRS, lambda: Ensemble(network, 2, seed=0), "This app's own rounds train one model at all clients, so an En"),
     ],
 )
 def test_what_cannot_be_attached_is_refused_in_one_sentence(data: Any, model: Callable[[], nn.Module], sentence: str):

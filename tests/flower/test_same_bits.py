@@ -52,6 +52,27 @@ def test_training_with_batch_normalisation_and_its_counters():
     assert digest(again) == digest(expected)
 
 
+@pytest.fixture(scope="module")
+def sharded() -> World:
+    return make_world("cnn", shards=2)
+
+
+@pytest.mark.parametrize("kind", ["class", "client"])
+def test_shards(sharded: World, tmp_path: Path, kind: str):
+    """Members travel, and the ensemble for what measures it; a node trains the member of its shard alone."""
+    again = train(sharded.flower(sharded.grid()), state_of(sharded.network()), SCHEDULE)
+    assert digest(again) == digest(sharded.before)
+    expected = forget(sharded.local(), sharded.before, TARGETS[kind], SCHEDULE)
+    result = forget(sharded.flower(sharded.grid(tmp_path)), sharded.before, TARGETS[kind], SCHEDULE)
+    assert digest(result.state) == digest(expected.state)
+    assert result.exact
+    figures = [
+        measure(federation, result.state, TARGETS[kind], sharded.dataset.test)
+        for federation in (sharded.local(), sharded.flower(sharded.grid(tmp_path)))
+    ]
+    assert figures[0] == figures[1]
+
+
 @pytest.mark.parametrize("kind", ["class", *(pytest.param(k, marks=pytest.mark.slow) for k in TARGETS if k != "class")])
 @pytest.mark.parametrize(("method", "preset"), CASES, ids=[":".join(case) for case in CASES])
 def test_every_method(world: World, tmp_path: Path, method: str, preset: str, kind: str):

@@ -17,6 +17,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
+from fedforget.federation.shards import Ensemble
 from fedforget.flower import FlowerFederation, build_client_app
 from fedforget.flower.client_app import client_number
 from fedforget.models import build_model
@@ -32,11 +33,13 @@ class World:
     dataset: Dataset
     parts: list[Tensor]
     model: str = "cnn"
+    shards: int = 1
     before: State = field(default_factory=dict)
     history: MemoryHistory = field(default_factory=lambda: MemoryHistory(interval=1))
 
     def network(self) -> Any:
-        return build_model(self.model, self.dataset.shape, len(self.dataset.classes), SCHEDULE.seed)
+        network = build_model(self.model, self.dataset.shape, len(self.dataset.classes), SCHEDULE.seed)
+        return network if self.shards == 1 else Ensemble(network, self.shards, SCHEDULE.seed)
 
     def local(self, **more: Any) -> LocalFederation:
         return LocalFederation(self.dataset, self.parts, self.network(), **more)
@@ -55,8 +58,9 @@ class World:
         return FlowerFederation(grid, self.network(), len(self.dataset.classes), self.dataset.normalisation, **settings)
 
 
-def make_world(model: str) -> World:
+def make_world(model: str, shards: int = 1) -> World:
     dataset = load_dataset("digits").first(240, 60)
-    world = World(dataset, partition("iid", dataset.train.labels, 4, 0), model)
-    world.before = train(world.local(), state_of(world.network()), SCHEDULE, history=world.history)
+    world = World(dataset, partition("iid", dataset.train.labels, 4, 0), model, shards)
+    history = world.history if shards == 1 else None
+    world.before = train(world.local(), state_of(world.network()), SCHEDULE, history=history)
     return world

@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from fedforget.data.samples import Normalisation, Samples, labelled_samples
 from fedforget.errors import InputError
 from fedforget.federation.client import Client
+from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.client_app import client_number, no_memory, open_store, register
 from fedforget.models import check_model
@@ -108,7 +109,7 @@ def own_client(
     device: str | torch.device = "cpu",
 ) -> Client:
     """A node's client of its own network and data, as `attach` takes them."""
-    number, network, place = client_number(context), network_of(model), torch.device(device)
+    number, network, place = client_number(context), refuse_shards(network_of(model)), torch.device(device)
     samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
     if place.type != "cpu":
         samples = samples.with_features(samples.features.to(place))

@@ -12,6 +12,7 @@ from flwr.clientapp import ClientApp
 from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.seam import thread_count
+from fedforget.federation.shards import network_for
 from fedforget.flower.messages import (
     QUERY_TYPE,
     TASK_TYPE,
@@ -105,6 +106,7 @@ def _answer(
 
 def _run(content: RecordDict, client: Client, store: NodeStore | None, must_remember: bool) -> RecordDict:
     task, addressee, state = read_task(content)
+    client = replace(client, model=network_for(client.model, state))
     check_task(task, addressee, state, client)
     if must_remember and store is None and task.at_target:
         raise InputError(no_memory(client.index))

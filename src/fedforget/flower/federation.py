@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fedforget.data.samples import Normalisation
 from fedforget.errors import ClientError, FedForgetError, InputError, RefusedError
 from fedforget.federation.seam import TargetSize, check_something_is_left
+from fedforget.federation.shards import network_for
 from fedforget.federation.starts import network_of
 from fedforget.federation.tasks import CheckRequests, Reply, Task, Train, Withdraw
 from fedforget.flower.members import SPARE_S, Members, reason_of
@@ -92,7 +93,7 @@ class FlowerFederation:
         if not answers:
             raise FedForgetError(f"Nobody answered, so there is nothing to go on with: {away[0]}")
         for client in sorted(answers):
-            reply = self._read(task, client, answers.pop(client))
+            reply = self._read(task, client, answers.pop(client), network_for(self.model, state))
             yield replace(reply, notes=(*reply.notes, *notes))
             notes = ()
 
@@ -160,7 +161,7 @@ class FlowerFederation:
         for whom in waiting.values():
             yield whom, f"did not answer within {timeout_s:g} s."
 
-    def _read(self, task: Task, client: int, content: RecordDict) -> Reply:
+    def _read(self, task: Task, client: int, content: RecordDict, sent: nn.Module) -> Reply:
         try:
             reply = read_reply(content, client)
         except RefusedError as error:
@@ -169,7 +170,7 @@ class FlowerFederation:
             if isinstance(task, CheckRequests) or f"client {client}" in str(error).lower():
                 raise
             raise ClientError(client, f"refused: {error}") from None
-        check_reply(task, reply, self.model)
+        check_reply(task, reply, sent)
         if self.device.type != "cpu":
             reply = replace(reply, tensors={name: t.to(self.device) for name, t in reply.tensors.items()})
         return reply

@@ -24,6 +24,7 @@ from torch import nn
 from fedforget.data.samples import Normalisation
 from fedforget.errors import ClientError, FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
@@ -156,7 +157,7 @@ class Forget(Strategy):
         if not self.waiting:
             return arrays
         check_memories(self.strategy)
-        model = network_of(self._model)
+        model = refuse_shards(network_of(self._model))
         names = _names(model, arrays)
         if self._initial is not None:
             model = network_of(model, _state(model, self._initial, _names(model, self._initial)))

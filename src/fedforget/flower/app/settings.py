@@ -16,7 +16,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.values import fits
-from fedforget.methods import LADDER, METHODS, check_servable, method_settings
+from fedforget.methods import LADDER, METHODS, check_servable, check_shards, method_settings
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig, default_trigger
 
@@ -24,8 +24,8 @@ _APP = tomllib.loads((Path(__file__).parent / "bundle" / "pyproject.toml").read_
 DEFAULTS: dict[str, Any] = _APP["config"]
 """The defaults stand where Flower wants them, and nowhere else."""
 OF_THE_RUN = (
-    "dataset", "clients", "partition", "model", "train-limit", "hold-out", "history-interval", "rounds", "epochs", "lr",
-    "momentum", "participation", "batch-size", "seed", "threads", "backdoor",
+    "dataset", "clients", "partition", "model", "train-limit", "hold-out", "history-interval", "shards", "rounds",
+    "epochs", "lr", "momentum", "participation", "batch-size", "seed", "threads", "backdoor",
 )  # fmt: skip
 """The entries that together say what `run` says alone."""
 
@@ -66,6 +66,7 @@ class AppSettings:
         for method, preset in methods:
             chosen = method_settings(method, preset, **(climbing if method == LADDER else {}))[1]
             check_servable(method, chosen, [] if request is None else [request])
+            check_shards(run.shards > 1, method, chosen)
         if values["backdoor"]:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(
@@ -97,7 +98,7 @@ def _run_of_entries(values: Mapping[str, Any]) -> RunConfig:
     return RunConfig(
         values["dataset"], values["clients"], values["partition"], values["model"], schedule,
         train_limit=values["train-limit"] or None, history_interval=values["history-interval"] or None,
-        hold_out=float(values["hold-out"]),
+        hold_out=float(values["hold-out"]), shards=values["shards"],
     )  # fmt: skip
 
 
