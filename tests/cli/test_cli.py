@@ -231,7 +231,20 @@ def test_a_patch_of_an_image_and_a_further_one(fedforget: Command, own_copy: Pat
 @pytest.mark.real
 def test_a_diverged_method_has_a_whole_row(fedforget: Command, own_copy: Path):
     label = held(0)[0]
-    words = ("forget", own_copy, "--client", "0", "--class", label, "--method", "fedaf", "--set", "lr=1e30", "--set", "epochs=5")
+    words = (
+        "forget",
+        own_copy,
+        "--client",
+        "0",
+        "--class",
+        label,
+        "--method",
+        "fedaf",
+        "--set",
+        "lr=1e30",
+        "--set",
+        "epochs=5",
+    )
     assert "diverged" in refused(fedforget(*words))
     audit = only_json(fedforget("audit", own_copy, "--json"))
     assert all(row.keys() >= ROW for row in audit["rows"])

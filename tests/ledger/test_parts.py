@@ -11,7 +11,8 @@ from fedforget.ledger.book import Ledger
 from fedforget.ledger.core import Core
 
 PARTS = (
-    "trail", "accounts", "keys", "models", "federations", "requests", "work", "versions", "destruction",
+    "trail", "accounts", "keys", "models", "federations", "requests", "work", "versions", "withdrawals", "destruction",
+    "lineage",
 )  # fmt: skip
 
 

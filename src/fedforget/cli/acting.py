@@ -38,10 +38,17 @@ class Acting:
 def acting(ledger: Ledger, named: str | None, permission: Permission) -> Acting:
     """The account that was named, or whose token this is, if its role allows this."""
     account, actor = _who(ledger, named or os.environ.get(ACCOUNT))
-    if not may(Role(account.role), permission):
-        ledger.trail.append(actor, "denied", {"by": "command", "why": f"may not {permission}", "role": account.role})
-        raise InputError(f"The account '{account.name}' is {account.role}, and may not {permission}.")
-    return Acting(account.name, actor)
+    found = Acting(account.name, actor)
+    check_may(ledger, found, permission)
+    return found
+
+
+def check_may(ledger: Ledger, who: Acting, permission: Permission) -> None:
+    """Refuse, and write it down, where the account's role does not allow this."""
+    role = ledger.accounts.get(who.account).role
+    if not may(Role(role), permission):
+        ledger.trail.append(who.actor, "denied", {"by": "command", "why": f"may not {permission}", "role": role})
+        raise InputError(f"The account '{who.account}' is {role}, and may not {permission}.")
 
 
 def operator(ledger: Ledger) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedforget.cli.acting import Acting, operator
+from fedforget.cli.acting import Acting, check_may, operator
 from fedforget.cli.service import HomeOption, LedgerOption, ReasonOption, Shown, ledger_command, needs_service
 from fedforget.cli.terminal import JsonOption, print_result
 from fedforget.console.permissions import Permission
@@ -106,6 +106,32 @@ def withdrawals(
     if out is not None:
         write_text(out, text)
     return Shown(json.loads(text), [text.rstrip() if out is None else f"Wrote {out}."])
+
+
+@ledger_command(ledger_app, "lineage", Permission.SEE_VERSIONS)
+def lineage(
+    ledger: Ledger,
+    who: Acting,
+    request: Annotated[str, typer.Argument(help="The request's id, or its first digits.", metavar="REQUEST")],
+    destroy_due: Annotated[
+        bool, typer.Option("--destroy-due", help="Destroy what is due first; what is due next is announced.")
+    ] = False,
+    receipt: Annotated[Path | None, typer.Option(help="Write it into this file, signed.", metavar="FILE")] = None,
+) -> Shown:
+    """Where a request's data lives on: every file in the home is looked into, and what becomes of each."""
+    if destroy_due:
+        check_may(ledger, who, Permission.DESTROY)
+        ledger.lineage.destroy_due(actor=who.actor)
+    found = ledger.lineage.of(ledger.requests.find(request))
+    if receipt is not None:
+        write_text(receipt, ledger.lineage.receipt(found, actor=who.actor))
+    lines = []
+    for trace in found.traces:
+        fate = f"{trace.fate} {trace.until[:10]}" if trace.until else trace.fate
+        lines += [f"{fate:<21}{trace.what}, {trace.place}, SHA-256 {(trace.sha256 or '–')[:12]}", f"{'':21}{trace.why}"]
+    looked = sum(trace.fate != "destroyed" for trace in found.traces)
+    line = f"Looked through the home: {len(found.clean)} files are clean of it, {looked} places hold it or may."
+    return Shown(found.to_json(), [*lines, line])
 
 
 @ledger_app.command()

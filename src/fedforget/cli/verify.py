@@ -74,13 +74,16 @@ def _certificate(
     with needs_service():
         from fedforget.ledger.book import default_home
         from fedforget.ledger.certificate import read_keys, verify_certificate
-        from fedforget.ledger.statements import WITHDRAWALS, open_statement
+        from fedforget.ledger.statements import CERTIFICATE, WITHDRAWALS, is_envelope, open_statement, read_statement
         from fedforget.ledger.withdrawals import check_standing
     own = default_home() / "keys"
     known = read_keys(keys or ([own] if own.is_dir() else []))
     if not known:
         raise InputError("A certificate is checked with the public key of who signed it; name it with --key FILE.")
     data = file.read_bytes()
+    kind = read_statement(data, str(file))[0].kind if is_envelope(data) else CERTIFICATE
+    if kind in OTHERS:
+        return _other(open_statement(data, known, kind, str(file), OTHERS[kind]))
     record = verify_certificate(data, known, str(file))
     standing = "Whether it was withdrawn since could not be looked up: name the ledger's list with --withdrawals FILE."
     if withdrawals is not None:
@@ -117,6 +120,21 @@ def _certificate(
         lines.append(f"Not compared with files: name them with {missing}.")
     held = None if withdrawals is None else False  # where it was withdrawn, it was refused above
     return {"verified": True, "withdrawn": held, "checked": checked, "certificate": record}, lines
+
+
+OTHERS = {"urn:fedforget:withdrawals:1": "list of withdrawals", "urn:fedforget:lineage:1": "receipt of old models"}
+"""What else a ledger signs."""
+
+
+def _other(found: Any) -> tuple[dict[str, Any], list[str]]:
+    """A list of withdrawals, or a receipt of what became of old models."""
+    said = found.predicate
+    made = said.get("issued") or said["made"]
+    lines = [f"The signature is genuine (key {found.key}, a {OTHERS[found.kind]} of {made}).", said["statement"]]
+    lines += [f"{row['certificate']}: {row['withdrawn']}. {row['reason']}" for row in said.get("withdrawn", ())]
+    for trace in said.get("traces", ()):
+        lines.append(f"{trace['place']} ({trace['what']}): {trace['fate']} {trace['until'] or ''}".rstrip() + ".")
+    return {"verified": True, "statement": {"kind": found.kind, "subject": found.digests, **said}}, lines
 
 
 def _same(file: Path, sha256: str, what: str) -> None:

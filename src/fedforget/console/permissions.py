@@ -41,6 +41,7 @@ class Permission(StrEnum):
     SEE_COUNTS = "see how many samples a client holds", _STAFF
     SEE_VERSIONS = "see model versions", _STAFF
     ROLL_BACK = "roll a model back", _HANDS
+    DESTROY = "destroy old models that are due", _HANDS
     START_DEMO = "start the demo federation", _HANDS
     SEE_TRAIL = "see the event trail", _STAFF
     CHECK = "check the ledger", _STAFF

@@ -14,5 +14,6 @@ uses only parts above it:
     requests     submitted, accepted, refused, extended
     work         claims and leases of workers           (uses requests)
     versions     published, decided on, rolled back     (uses models, keys, federations, requests, work)
-    withdrawals  certificates that hold no more      (uses keys, federations, requests)
-    destruction  of what is kept no longer              (uses models, federations)"""
+    withdrawals  certificates that hold no more         (uses keys, federations, requests)
+    destruction  of what is kept no longer              (uses models, federations)
+    lineage      where withdrawn data lives on          (uses models, keys, destruction)"""

@@ -28,7 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from fedforget.audit.evidence import code_version
-from fedforget.data.files import writing
+from fedforget.data.files import sha256_of_file, writing
 from fedforget.errors import InputError
 from fedforget.ledger import triggers
 from fedforget.ledger.archive import LONGEST_ROW, MANIFEST, SCHEMA, Archive, opened
@@ -60,7 +60,9 @@ def backup(ledger: Ledger, archive: Path, *, with_keys: bool = False, actor: str
         with new_file(part) as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as tar:
             pin = _fill(ledger, tar, with_keys)
         os.replace(part, archive)
-    ledger.trail.append(actor, "backup made", {"number": pin.number, "hash": pin.hash, "keys": with_keys})
+    said = {"number": pin.number, "hash": pin.hash, "keys": with_keys}
+    where = {"file": str(archive.resolve()), "sha256": sha256_of_file(archive)}
+    ledger.trail.append(actor, "backup made", said | where)
     return pin
 
 

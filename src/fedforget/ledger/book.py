@@ -26,6 +26,7 @@ from fedforget.ledger.destruction import Destruction
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests
 from fedforget.ledger.keys import Keys
+from fedforget.ledger.lineage import Traces
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.privacy import close_to_others, make_folder
 from fedforget.ledger.schema import Head
@@ -48,6 +49,7 @@ class Ledger:
         self.versions = Versions(core, self.models, self.keys, self.federations, self.requests, self.work)
         self.withdrawals = Withdrawals(core, self.keys, self.federations, self.requests)
         self.destruction = Destruction(core, self.models, self.federations)
+        self.lineage = Traces(core, self.models, self.keys, self.destruction)
 
     @classmethod
     def open(cls, home: Path | None = None, url: str | None = None, *, clock: Clock = utc_now) -> Ledger:

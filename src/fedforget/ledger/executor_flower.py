@@ -16,12 +16,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description, Holding, describe_run
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
@@ -29,6 +28,9 @@ from fedforget.ledger.schema import Federation
 from fedforget.runs.config import RunConfig
 from fedforget.runs.job import Job, Outcome, Reached, drop_failure, raise_failure
 from fedforget.runs.store import read_sealed, write_sealed
+
+if TYPE_CHECKING:
+    from fedforget.ledger.book import Ledger
 
 log = logging.getLogger(__name__)
 NOTE = "flower.json"

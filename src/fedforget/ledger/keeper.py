@@ -6,14 +6,16 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedforget.errors import FedForgetError
-from fedforget.ledger.book import Ledger
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.results import rung_told
 from fedforget.ledger.work import Claim
 from fedforget.runs.job import NotWanted, rungs_tried
+
+if TYPE_CHECKING:
+    from fedforget.ledger.book import Ledger
 
 log = logging.getLogger(__name__)
 TELL_EVERY_S = 0.5
