@@ -13,6 +13,7 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.cost import Cost
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
+from fedforget.federation.ridge import random_ridge, ridge_on
 from fedforget.federation.rounds import Schedule, run_round, train
 from fedforget.federation.seam import Federation
 from fedforget.federation.shards import Ensemble
@@ -53,6 +54,8 @@ __all__ = [
     "load_dataset",
     "measure",
     "partition",
+    "random_ridge",
+    "ridge_on",
     "run_round",
     "state_of",
     "train",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -140,6 +140,27 @@ class VisionTransformer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         tokens = self.embed(x).flatten(2).transpose(1, 2) + self.position
         return self.head(self.norm(self.blocks(tokens)).mean(dim=1))
+
+
+class Prepared(nn.Module):
+    """The network of a federation that prepared for forgetting: Retrain takes little there, and makes bit for bit what
+    the same training without the target makes. So the ladder has no other rung, and the verdict is `exact`."""
+
+    serving: str
+    """What it has, and what a request comes to: "has shards, so a request ..."."""
+    assumed: tuple[str, ...]
+    """What nobody can check by the model alone, and what its being exact rests on: a sentence for each."""
+    evaluations: float = 1.0
+    """What a sample costs in a round of training, in gradient evaluations."""
+
+    def clients_beside(self, some: Iterable[int], clients: Iterable[int]) -> list[int]:
+        """Which of the `clients` have to work where `some` of them ask."""
+        raise NotImplementedError
+
+
+def assumed_of(model: nn.Module) -> tuple[str, ...]:
+    """What an exact model of this network rests on; nothing where the federation did not prepare."""
+    return model.assumed if isinstance(model, Prepared) else ()
 
 
 SHIPPED = (PaperCNN, MLP, ResNet, VisionTransformer)

@@ -671,7 +671,10 @@ def flattered(record: dict[str, Any]) -> None:
 
 FORGED: dict[str, tuple[Callable[[Path], object], str]] = {
     "not there": (lambda path: path.unlink(), "evidence-alone.json cannot be read: No such file or directory."),
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), "evidence-alone.json cannot be read: Is a directory."),
+    "a folder": (
+        lambda path: (path.unlink(), path.mkdir()),
+        "evidence-alone.json is not a run folder (it has no run.json)",
+    ),
     "no JSON": (lambda path: path.write_text("{"), "is no evidence file, or it was changed: it is not readable JSON."),
     "no object": (lambda path: path.write_text("[]"), "is no evidence file, or it was changed"),
     "deep": (lambda path: path.write_text("[" * 100_000), "is no evidence file, or it was changed"),

@@ -194,8 +194,7 @@ def test_fewer_than_three_clients(clients: int, are: str):
     with pytest.raises(InputError) as refusal:
         check_masking(clients)
     assert str(refusal.value) == (
-        f"A masked sum needs at least 3 clients that have something to add, but there {are}; "
-        "set sketch_masked to false."
+        f"A masked sum needs at least 3 clients that have something to add, but there {are}; do without masks."
     )
 
 

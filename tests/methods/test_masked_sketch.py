@@ -221,7 +221,7 @@ def test_a_key_is_used_up_and_a_second_question_is_refused():
     serve(world, before)
     assert all(SECRET_KEY not in world.client(k).kept for k in world.clients)
     task, state = next((task, state) for task, state, _ in world.log if isinstance(task, BuildMaskedSketch))
-    with pytest.raises(InputError, match="Client 0 does not have the secret key of this masked sketch"):
+    with pytest.raises(InputError, match="Client 0 does not have the secret key of this masked sum"):
         list(world.ask(task, state))
 
 

@@ -299,3 +299,19 @@ def spectral_error(j: Tensor, rows: Tensor) -> float:
     """||J^T J - rows^T rows|| / ||J^T J|| from the m x m matrices themselves."""
     whole, kept = gram(j), gram(rows)
     return float(np.linalg.norm((whole - kept).numpy(), 2) / np.linalg.norm(whole.numpy(), 2))
+
+
+# The ridge head
+
+
+def ridge_head(features: Tensor, labels: Tensor, classes: int, rho: float, gain: float) -> tuple[Tensor, Tensor]:
+    """(weights, biases) from the samples' features, one sample at a time; the system is inverted."""
+    d = features.shape[1] + 1
+    a, b = np.zeros((d, d)), np.zeros((d, classes))
+    for row, label in zip(features.double().numpy(), labels.tolist(), strict=True):
+        phi = np.append(row, 1.0)
+        a += np.outer(phi, phi)
+        b[:, label] += phi
+    shift = rho * sum(a[i, i] for i in range(d)) / d
+    w = gain * np.linalg.inv(a + shift * np.eye(d)) @ b
+    return torch.from_numpy(w[:-1].T.copy()), torch.from_numpy(w[-1].copy())

@@ -5,6 +5,7 @@
     run                                    the configuration, and a digest of the data set where the server has it
     models                                 digests of before, subject and every oracle; the subject's file and its
                                            bytes, and whether it never saw the target by the way it was made (`exact`)
+                                           and what that rests on (`assumed`)
     readings                               each measure on each of them, with its sampling error
     verdict                                what `verdict.conclude` says of the readings, or of an exact subject
     pictures                               histograms and curves, as counts and means: for plots, not for the verdict
@@ -109,7 +110,8 @@ def read_evidence(path: Path) -> dict[str, Any]:
             raise TypeError
         subject, verdict = record["models"].get("subject"), record["verdict"]
         exact = isinstance(subject, dict) and subject.get("exact") is True
-        again = conclude(readings_of(record), with_oracle=bool(verdict["with_oracle"]), exact=exact)
+        assumed = _sentences(subject.get("assumed", [])) if exact else ()
+        again = conclude(readings_of(record), with_oracle=bool(verdict["with_oracle"]), exact=exact, assumed=assumed)
         follows = again.to_json() == verdict
     except SENSELESS:
         raise _senseless(path) from None
@@ -117,6 +119,12 @@ def read_evidence(path: Path) -> dict[str, Any]:
         said = " ".join(str(again).split())
         raise InputError(f"The verdict in {path} does not follow from its readings, which say: {said:.300}")
     return record
+
+
+def _sentences(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)
 
 
 def readings_of(record: Mapping[str, Any]) -> list[Evidence]:

@@ -177,6 +177,7 @@ def judge(
     oracles: Sequence[Examination],
     *,
     exact: bool = False,
+    assumed: Sequence[str] = (),
 ) -> tuple[list[Evidence], Verdict]:
     """The readings side by side, and what they say. A measure of the level that somebody lacks is missing, not passed.
 
@@ -184,7 +185,7 @@ def judge(
     the true class tells. A model that knows honest data better than an oracle, and all unseen data too, is just better:
     there the accuracy stands beside that on unseen data (`BEYOND`). The entropy has no end that would be worse than
     never having seen R. What the model knows of all classes (`REST`) has that end alone. `exact`: the subject never saw
-    the target, by the way it was made."""
+    the target, by the way it was made, and `assumed` is what that rests on."""
     poisoned = subject.poisoned
 
     def compared(
@@ -203,7 +204,7 @@ def judge(
     if subject.feature:
         names = ["sensitivity to the feature", "sensitivity on unseen data", "sensitivity comes back"]
         evidence = [*map(compared, names), compared(WITHOUT, memory=False, rest=True)]
-        return evidence, conclude(evidence, with_oracle=True, exact=exact)
+        return evidence, conclude(evidence, with_oracle=True, exact=exact, assumed=assumed)
     evidence = [compared(BEYOND if BEYOND in subject.readings else ACCURACY, over=not poisoned)]
     if poisoned:
         evidence.append(compared("true class of the target", memory=False))
@@ -218,7 +219,7 @@ def judge(
         compared("unseen data of the same classes", memory=False),
         compared(REST, memory=False, rest=True),
     ]
-    return evidence, conclude(evidence, with_oracle=True, exact=exact)
+    return evidence, conclude(evidence, with_oracle=True, exact=exact, assumed=assumed)
 
 
 def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:

@@ -26,7 +26,8 @@ A test that the untouched model passes proves nothing of the model that forgot: 
 
 `exact` does not come from readings, and no reading takes it away: a model that never saw the target is what all others
 are compared with. Only a method can know it, and Retrain says it (`methods.retrain`); the run folder and the evidence
-file hand it on to `conclude`."""
+file hand it on to `conclude`. Where a federation prepared for forgetting (`models.Prepared`), the reasons say what is
+assumed, and `fedforget verify RUN` trains once more without the target and compares the bits (`runs.repeat`)."""
 
 from __future__ import annotations
 
@@ -40,6 +41,7 @@ from fedforget.audit.student import student_distribution, student_quantile
 Word = Literal["forgotten", "not forgotten", "over-forgotten", "not enough evidence", "exact"]
 GONE: frozenset[str] = frozenset({"forgotten", "exact"})
 """The verdicts of a model in which the target is not, as far as anybody could tell or by construction."""
+BY_CONSTRUCTION = "Exact by construction: it is what the same training makes without the target, bit for bit."
 LEVEL = 0.025
 """The chance that a retrained model is wrongly accused of remembering; the same again for over-forgetting."""
 MOST_FREEDOM = 200
@@ -123,9 +125,17 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
     return f"{verdict['word']} ({compared_with(verdict)}): {verdict['reasons'][0]}"
 
 
-def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = False) -> Verdict:
+def by_construction(assumed: Sequence[str]) -> list[str]:
+    """Why a model is exact whose federation prepared for forgetting, and what that rests on."""
+    return [BY_CONSTRUCTION, *(f"Assumed: {sentence}" for sentence in assumed)]
+
+
+def conclude(
+    evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = False, assumed: Sequence[str] = ()
+) -> Verdict:
     """The verdict on the subject; pure arithmetic, so that anybody can repeat it from the readings alone. `exact`: the
-    subject is known never to have seen the target; then the findings are there to be read, and decide nothing."""
+    subject is known never to have seen the target; then the findings are there to be read, and decide nothing.
+    `assumed`: what that rests on, where the federation prepared for it."""
     tests = [_tested(e, with_oracle) for e in evidence]
     able, worse = [e.memory for e in evidence], [e.over for e in evidence]
     remembers, noticed = _holm([t.p_remembers for t in tests], able), _holm([t.p_before for t in tests], able)
@@ -140,6 +150,8 @@ def conclude(evidence: Sequence[Evidence], *, with_oracle: bool, exact: bool = F
         return Verdict(word, with_oracle, count, tuple(reasons), would_change, findings)
 
     if exact:
+        if assumed:
+            return verdict("exact", by_construction(assumed), "an assumption that does not hold")
         why = "It began with fresh weights and was trained without the target, so it never saw it: no measure decides."
         return verdict("exact", [why], "nothing that is measured")
     told = [_reason(f, with_oracle) for f in findings if f.says == "remembers"]

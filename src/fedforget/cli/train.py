@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.runs.config import RunConfig, default_trigger
+from fedforget.runs.head import RANDOM, RidgeHead
 from fedforget.runs.train import train_run
 
 HISTORY_INTERVAL = 2
@@ -47,6 +49,20 @@ def train(
         int | None, typer.Option(help="CPU threads; part of the run, since they change the bits.")
     ] = None,
     train_limit: Annotated[int | None, typer.Option(help="Use only the first so many training samples.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="ridge: no network is trained, and forgetting is exact (docs/which-one.md).")
+    ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="What a ridge head stands on: a safetensors file of weights of --model, or random."),
+    ] = None,
+    origin: Annotated[
+        str | None, typer.Option(help="Who trained the file of --backbone, and on which data; it is written down.")
+    ] = None,
+    features: Annotated[int | None, typer.Option(help="How many random features, without a file.")] = None,
+    masked: Annotated[
+        bool, typer.Option("--masked", help="The server sees the sum of all clients alone (ridge head).")
+    ] = False,
     hold_out: Annotated[
         float | None,
         typer.Option(help="Part of its samples that each client sets aside before training, for the check."),
@@ -93,12 +109,32 @@ def _config(path: Path | None, given: dict[str, Any]) -> RunConfig:
     poison = given.get("backdoor") or poison
     if poison is not None and not isinstance(poison, str):
         raise InputError(f"In {path}, 'backdoor' must be text such as \"client=0,class=3\".")
-    own = {item.name for item in fields(RunConfig)} - {"backdoor"}
+    own = {item.name for item in fields(RunConfig)} - {"backdoor", "head"}
     values |= {name: value for name, value in given.items() if name in own}
     if given["history"]:
         values.setdefault("history_interval", HISTORY_INTERVAL)
+    head = _head(given, values.get("head"))
+    if head is not None:
+        values["head"], schedule = asdict(head), {"rounds": 1, **schedule}
     config = RunConfig.from_json({**values, "schedule": schedule})
     return replace(config, backdoor=_backdoor(poison, config)) if poison else config
+
+
+def _head(given: Mapping[str, Any], written: Any) -> RidgeHead | None:
+    """The ridge head that the options and the file's table [head] ask for, if any."""
+    own = {name: given[name] for name in ("backbone", "origin", "features") if name in given}
+    own |= {"masked": True} if given["masked"] else {}
+    if given.get("head", "ridge") != "ridge":
+        raise InputError(f"The head '{given['head']}' is unknown; there is ridge.")
+    if "head" not in given and written is None:
+        if own:
+            raise InputError(f"The option --{min(own)} is about a ridge head; add --head ridge.")
+        return None
+    head = RidgeHead.from_json({**(written or {}), **own})
+    if head is None or head.backbone == RANDOM:
+        return head
+    settings = {name: value for name, value in vars(head).items() if name not in ("backbone", "sha256")}
+    return RidgeHead.on_file(Path(head.backbone), **settings)
 
 
 def _backdoor(text: str, config: RunConfig) -> Backdoor:

@@ -1,5 +1,6 @@
 """`fedforget verify FILE`: is it as it was written? An evidence file with its verdict and its model, or a certificate
-with its signature, its events and its hashes; offline."""
+with its signature, its events and its hashes; offline. `fedforget verify RUN`: is what it calls exact the same training
+without the target?"""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ import typer
 from fedforget.audit.evidence import read_evidence, verify_evidence
 from fedforget.audit.verdict import verdict_line
 from fedforget.cli.service import needs_service
+from fedforget.cli.terminal import DeviceOption, JsonOption, print_result, progress_bars
 from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
+from fedforget.runs.repeat import repeat_run
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="An evidence file or a certificate.", metavar="FILE")],
+    file: Annotated[Path, typer.Argument(help="An evidence file, a certificate or a run folder.", metavar="FILE")],
     model: Annotated[Path | None, typer.Option(help="The model it speaks of, if it is not beside the file.")] = None,
     key: Annotated[
         list[Path] | None,
@@ -29,9 +32,20 @@ def verify(
         Path | None, typer.Option(help="For a certificate: the ledger's signed list of withdrawals.")
     ] = None,
     evidence: Annotated[Path | None, typer.Option(help="For a certificate: the evidence file it speaks of.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    spot: Annotated[
+        bool,
+        typer.Option("--spot", help="For a run with a ridge head: check that it solves its equations, which is quick."),
+    ] = False,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
 ) -> None:
-    """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate."""
+    """Check an evidence file, the verdict in it, and the model it speaks of; or a signed certificate.
+
+    Of a run folder, every model that was retrained and is called exact is trained once more, on clients that never had
+    the target, and must have the same bits."""
+    if file.is_dir():
+        _repeat(file, spot, device, as_json)
+        return
     try:
         if is_certificate(file):
             values, lines = _certificate(file, key or (), withdrawals, evidence, model)
@@ -47,6 +61,15 @@ def verify(
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}.") from None
     print(json.dumps(values) if as_json else "\n".join(lines))
+
+
+def _repeat(folder: Path, spot: bool, device: str, as_json: bool) -> None:
+    with progress_bars(as_json) as progress:
+        found = repeat_run(folder, spot=spot, device=device, progress=progress)
+    lines = [f"{one.name}, {one.target}: {'the same' if one.holds else 'NOT the same'}, by {one.how}." for one in found]
+    print_result(as_json, {"verified": all(one.holds for one in found), "models": [vars(one) for one in found]}, lines)
+    if not all(one.holds for one in found):
+        raise InputError(f"{folder} calls a model exact that is not the same training without the target.")
 
 
 def _in_words(record: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,9 @@ from fedforget.data.samples import Normalisation, Samples
 from fedforget.errors import InputError
 from fedforget.requests import ErasureRequest, check_feature, target_mask, withdrawn_features, withdrawn_mask
 
+SUMS = "ridge.sums"
+"""Under this name a client keeps the sums of its data (`federation.ridge`)."""
+
 
 @dataclass(eq=False)
 class Client:
@@ -86,7 +89,8 @@ class Client:
         return samples.with_features(self.normalisation.blanked(samples.features, mask))
 
     def withdraw(self, requests: Sequence[ErasureRequest]) -> None:
-        """Erase from now on; a request that is known already changes nothing."""
+        """Erase from now on; a request that is known already changes nothing. Sums that hold the target go too."""
+        self.kept.pop(SUMS, None)
         self.erased += tuple(request for request in requests if request not in self.erased)
 
     def sizes(self, requests: Sequence[ErasureRequest]) -> tuple[int, int]:

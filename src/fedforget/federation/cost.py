@@ -75,6 +75,8 @@ class Meter(Observed):
         self.notes: list[str] = []
         self.exact = False
         """Set by a method whose new model never saw the target, nor what was served before, by the way it is made."""
+        self.assumed: tuple[str, ...] = ()
+        """What its being exact rests on, where the federation prepared for it (`models.Prepared`)."""
         self._withdrawals = list(withdrawals)
         self._stage = "server"
         self._mark = time.perf_counter()

@@ -18,14 +18,15 @@ out for that): its peers' masks stay in the sum, and everybody has to begin anew
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.federation.tasks import Reply
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import CipherContext
@@ -35,6 +36,11 @@ SUM_BITS = 62
 FEWEST = 3
 """With two clients, each would have the other's numbers from the sum; with one, the sum is its own."""
 KEY_BYTES = 32
+PUBLIC_KEY = "mask.key."
+"""Under this name and the client's number its public key travels beside the model."""
+SECRET_KEY = "mask.secret"
+"""Under this name a client keeps its secret key between the two messages. One that was offered and never used, since
+the request failed in between, has masked nothing; the next offer takes its place."""
 PURPOSE = b"fedforget pairwise mask 1"
 
 
@@ -52,7 +58,7 @@ def check_masking(clients: int) -> None:
     if clients < FEWEST:
         raise InputError(
             f"A masked sum needs at least {FEWEST} clients that have something to add, but there "
-            f"{'is' if clients == 1 else 'are'} {clients}; set sketch_masked to false."
+            f"{'is' if clients == 1 else 'are'} {clients}; do without masks."
         )
     _need_cryptography()
 
@@ -64,6 +70,45 @@ def new_key() -> tuple[bytes, bytes]:
 
     secret = X25519PrivateKey.generate().private_bytes_raw()
     return secret, public_key(secret)
+
+
+def offered(kept: MutableMapping[str, Any]) -> Tensor:
+    """A client's public key for one sum; the secret one is `kept` until `taken`."""
+    secret, public = new_key()
+    kept[SECRET_KEY] = secret.hex()
+    return torch.tensor(list(public), dtype=torch.uint8)
+
+
+def taken(kept: MutableMapping[str, Any], state: Mapping[str, Tensor], own: int) -> tuple[bytes, dict[int, bytes]]:
+    """(the secret key that client `own` offered, everybody's public keys, which came beside the model). The secret is
+    used up, whatever happens then."""
+    secret = bytes.fromhex(kept.pop(SECRET_KEY, ""))
+    keys = {
+        int(name.removeprefix(PUBLIC_KEY)): bytes(tensor.tolist())
+        for name, tensor in state.items()
+        if name.startswith(PUBLIC_KEY)
+    }
+    if not secret or keys.get(own) != public_key(secret):
+        raise InputError(
+            f"Client {own} does not have the secret key of this masked sum; try the request again (a Flower node "
+            "needs a state-dir, where it keeps the key between two messages)."
+        )
+    check_masking(len(set(keys.values())))
+    return secret, keys
+
+
+def key_beside(name: str) -> Tensor | None:
+    """What travels beside the model as a public key must look like; None for what is none (`Task.beside`)."""
+    named = name.startswith(PUBLIC_KEY) and name.removeprefix(PUBLIC_KEY).isdecimal()
+    return torch.empty(KEY_BYTES, dtype=torch.uint8, device="meta") if named else None
+
+
+def key_of(reply: Reply) -> Tensor:
+    """The public key that a client offered."""
+    key = reply.tensors.get(PUBLIC_KEY)
+    if key is None or (key.dtype, tuple(key.shape)) != (torch.uint8, (KEY_BYTES,)):
+        raise FedForgetError(f"Client {reply.client} sent no public key, so nothing can be masked for it.")
+    return key
 
 
 def public_key(secret: bytes) -> bytes:
@@ -81,7 +126,7 @@ def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, byte
     if largest >= 2.0**RANGE_BITS:
         raise InputError(
             f"Client {own} has an entry of {largest:.2g}, but a masked sum takes entries below {2**RANGE_BITS:,}; "
-            "scale the inputs, or set sketch_masked to false."
+            "scale the inputs, or do without masks."
         )
     streams = [(peer > own, _stream(secret, own, peer, public_keys)) for peer in sorted(public_keys) if peer != own]
     scale, nothing = 2.0 ** fraction_bits(len(public_keys)), bytes(8 * rows.shape[1])

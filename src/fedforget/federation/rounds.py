@@ -14,6 +14,7 @@ from torch import Tensor
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average, mean_of
 from fedforget.federation.history import History, recorded
+from fedforget.federation.ridge import Ridge, solve_again
 from fedforget.federation.seam import Federation
 from fedforget.federation.shards import ROUNDS, TRAINED, Ensemble, as_member, member_of, shard_seed
 from fedforget.federation.tasks import Reply, TargetTask, Train
@@ -118,9 +119,12 @@ def run_round(
     federation: Federation, state: Mapping[str, Tensor], task: Train, history: History | None = None
 ) -> State:
     """One round: who is drawn trains `task` from `state`, the server averages (Eq. 2) and, with a `history`, keeps what
-    was sent and what came back. Where there are shards, each has a round of its own."""
+    was sent and what came back. Where there are shards, each has a round of its own; a ridge head is not averaged but
+    solved, from everybody's sums."""
     if isinstance(federation.model, Ensemble):
         return run_round_of(range(federation.model.shards), federation, federation.model, state, task)
+    if isinstance(federation.model, Ridge):
+        return solve_again(federation, federation.model, state, task, participants(federation, task.exclude))
     replies = federation.ask(task, state, drawn(federation.clients, task))
     return average(recorded(replies, history, task.round, state))
 

@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from fedforget.errors import InputError
 from fedforget.federation.starts import Network, network_of
-from fedforget.models import begins_with, fresh_copy, start_of
+from fedforget.models import Prepared, begins_with, fresh_copy, start_of
 from fedforget.params import State, state_of
 from fedforget.seeds import derive_seed
 
 ROUNDS, TRAINED = "rounds", "trained"
 
 
-class Ensemble(nn.Module):
+class Ensemble(Prepared):
     """The model of a federation with shards: one network for each, and the mean of their probabilities.
 
     >>> ensemble = Ensemble(lambda: nn.Linear(4, 3), shards=2, seed=0)
@@ -37,6 +37,8 @@ class Ensemble(nn.Module):
 
     rounds: Tensor
     trained: Tensor
+    serving = "has shards, so a request retrains the shards that hold the target"
+    assumed = ("Every client trained as it was asked to: without the target, and for its own shard alone.",)
 
     def __init__(
         self, network: Network, shards: int, seed: int, *, initial: Mapping[str, Tensor] | None = None

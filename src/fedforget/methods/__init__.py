@@ -23,7 +23,6 @@ from fedforget.federation.cost import Checkpoints, CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
-from fedforget.federation.shards import Ensemble
 from fedforget.federation.tasks import Task, Withdraw
 from fedforget.methods import cdp, federaser, fedosd, fedquit, frr, negation, pgd, sga
 from fedforget.methods.checks import check_targets, options_of, own, words_among
@@ -43,6 +42,7 @@ from fedforget.methods.fedaf.sketching import BuildSketch
 from fedforget.methods.rebuild import RebuildSettings, rebuild
 from fedforget.methods.retrain import RetrainSettings, retrain
 from fedforget.methods.rungs import LADDER, RUNGS, LadderSettings
+from fedforget.models import Prepared
 from fedforget.params import State, copy_state, first_non_finite
 from fedforget.requests import ErasureRequest
 
@@ -183,6 +183,8 @@ class Forgetting:
     """What a person should know of how it went."""
     exact: bool = False
     """Whether the model never saw the target, nor what was served before, by the way it was made: Retrain says so."""
+    assumed: tuple[str, ...] = ()
+    """What its being exact rests on, where the federation prepared for it."""
 
 
 def method_settings(method: str, preset: str | None = None, /, **overrides: Any) -> tuple[str, Any]:
@@ -266,13 +268,12 @@ def check_servable(method: str, settings: Any, requests: Sequence[ErasureRequest
         check(settings, requests)
 
 
-def check_shards(sharded: bool, method: str, settings: Any) -> None:
-    """Refuse what a federation with shards has no use for: there every request retrains the shards that hold the
-    target, which is exact."""
-    if sharded and "retrain" not in (settings.rungs if method == LADDER else (method,)):
+def check_prepared(serving: str | None, method: str, settings: Any) -> None:
+    """Refuse what a federation that prepared for forgetting has no use for: there Retrain is exact, and takes little.
+    `serving`: what it has, as `models.Prepared` says it."""
+    if serving is not None and "retrain" not in (settings.rungs if method == LADDER else (method,)):
         raise InputError(
-            "This federation has shards, so a request retrains the shards that hold the target, and no other method "
-            "or rung is tried; leave it out, or name retrain."
+            f"This federation {serving}, and no other method or rung is tried; leave it out, or name retrain."
         )
 
 
@@ -286,7 +287,8 @@ def check_before(
 ) -> tuple[ErasureRequest, ...]:
     """Refuse, before any work, what cannot be served: by anybody, by this method, after all that was served, or because
     the model is damaged. What of the `served` matters: a client that is away trains on nothing."""
-    check_shards(isinstance(federation.model, Ensemble), method, settings)
+    model = federation.model
+    check_prepared(model.serving if isinstance(model, Prepared) else None, method, settings)
     here = set(federation.clients)
     served = tuple(request for request in served if request.client in here)
     federation.check(requests)
@@ -351,4 +353,6 @@ def forget(
         raise DivergedError(
             f"Method '{method}'", f"parameter '{broken}' is no longer finite; the old model is still in place."
         )
-    return Forgetting(forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), meter.exact)
+    return Forgetting(
+        forgotten, method, preset, asked, meter.cost, settings, curves, tuple(meter.notes), meter.exact, meter.assumed
+    )

@@ -4,11 +4,13 @@ theta_not* = the same schedule from a fresh initialisation on D \\ R            
 
 This is the one place where a result becomes `exact`, the verdict that no audit gives or takes: the model never saw the
 target. That is so where it begins with fresh weights (`is_drawn`), as every round leaves out the target and all that
-was served before. It is not so of weights that were given, such as pretrained ones: nobody knows what they saw.
+was served before. It is not so of weights that were given, such as pretrained ones: nobody knows what they saw. A
+federation that prepared for it (`models.Prepared`) says what it assumes beside.
 
 **Where there are shards** (`federation/shards.py`), only those that hold the target are trained again, from the weights
 and with the draws that they had: for as many rounds as the model has behind it, so that the result is, bit for bit,
-what training would have come to had the target never been there. The others never saw it and stay as they are."""
+what training would have come to had the target never been there. The others never saw it and stay as they are. **A
+ridge head** (`federation/ridge.py`) is solved again, on the same backbone."""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ import torch
 from torch import Tensor, nn
 
 from fedforget.federation.cost import Checkpoints, Meter
+from fedforget.federation.ridge import Ridge
 from fedforget.federation.rounds import Schedule, run_round_of, train
 from fedforget.federation.shards import ROUNDS, TRAINED, Ensemble, begun_again
-from fedforget.models import fresh_copy
+from fedforget.models import assumed_of, fresh_copy
 from fedforget.params import State, state_of
 from fedforget.requests import ErasureRequest
 from fedforget.seeds import derive_seed
@@ -44,7 +47,8 @@ def retrain(
     checkpoints: Checkpoints | None = None,
 ) -> tuple[State, dict[str, list[float]]]:
     """The global model of a federation that never had the target."""
-    federation.exact = is_drawn(federation.model, schedule, settings)
+    federation.exact = isinstance(federation.model, Ridge) or is_drawn(federation.model, schedule, settings)
+    federation.assumed = assumed_of(federation.model) if federation.exact else ()
     if isinstance(federation.model, Ensemble):
         return _retrain_shards(federation, federation.model, state, requests, settings, schedule, served, checkpoints)
     with federation.stage("training"):

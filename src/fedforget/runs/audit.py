@@ -178,7 +178,10 @@ def _judge_all(
     places = {result.name: place for place, result in results.items()}
     for name, examination in examined.items():
         exact = name != BEFORE and results[places[name]].exact
-        evidence, verdict = judge(examination, examined[BEFORE], examined_oracles, exact=exact)
+        assumed = results[places[name]].assumed if exact else ()
+        evidence, verdict = judge(
+            examination, examined[BEFORE], examined_oracles, exact=exact, assumed=assumed
+        )  # fmt: skip
         found[name]["verdict"] = verdict.to_json()
         if name == BEFORE:
             continue
@@ -201,6 +204,7 @@ def _judge_all(
                     "sha256": result.sha256,
                     "digest": digest(models[name]),
                     **({"exact": True} if exact else {}),
+                    **({"assumed": list(assumed)} if assumed else {}),
                 },
                 "before": {"digest": digest(models[BEFORE]), "sha256": result.before.sha256},
                 "oracles": [digest(state) for state in oracles],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -15,9 +15,12 @@ from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.federation.local import LocalFederation
+from fedforget.federation.ridge import Ridge
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.shards import Ensemble
 from fedforget.models import build_model
+from fedforget.requests import ErasureRequest
+from fedforget.runs.head import RidgeHead
 from fedforget.seeds import derive_generator
 
 
@@ -40,6 +43,8 @@ class RunConfig:
     test data, or at what `train_limit` leaves out."""
     shards: int = 1
     """How many federations of disjoint clients are trained apart, and served as one model (`federation.shards`)."""
+    head: RidgeHead | None = None
+    """A ridge head in place of a network that is trained; None: there is none."""
 
     def __post_init__(self) -> None:
         for name in ("dataset", "partition", "model"):
@@ -61,6 +66,12 @@ class RunConfig:
             raise InputError(f"{self.shards} shards need at least as many clients, but there are {self.clients}.")
         if self.shards > 1 and self.history_interval is not None:
             raise InputError("A history is for methods that a federation with shards has no use for; leave it out.")
+        if self.head is not None and (self.schedule.rounds, self.schedule.participation, self.shards) != (1, 1.0, 1):
+            raise InputError(
+                "A ridge head is solved once, from every client's sums: it takes 1 round, everybody, and no shards."
+            )
+        if self.head is not None and self.history_interval is not None:
+            raise InputError("A ridge head needs no models of the clients; leave the history out.")
 
     def to_json(self) -> dict[str, Any]:
         backdoor = None if self.backdoor is None else self.backdoor.to_json()
@@ -69,6 +80,9 @@ class RunConfig:
             del values["hold_out"]
         if self.shards == 1:
             del values["shards"]
+        values["head"] = None if self.head is None else asdict(self.head)
+        if self.head is None:
+            del values["head"]
         return values
 
     @classmethod
@@ -81,7 +95,13 @@ class RunConfig:
             )
         schedule, backdoor = Schedule(**values.get("schedule", {})), values.get("backdoor")
         planted = None if backdoor is None else Backdoor.from_json(backdoor)
-        return cls(**{**values, "schedule": schedule, "backdoor": planted})
+        head = RidgeHead.from_json(values.get("head"))
+        return cls(**{**values, "schedule": schedule, "backdoor": planted, "head": head})
+
+    @property
+    def serving(self) -> str | None:
+        """What the federation has and what a request comes to, if it prepared for forgetting (`models.Prepared`)."""
+        return Ridge.serving if self.head is not None else Ensemble.serving if self.shards > 1 else None
 
     def load_dataset(self) -> Dataset:
         dataset = load_dataset(self.dataset)
@@ -111,18 +131,24 @@ class RunConfig:
         aside[order[: round(self.hold_out * len(positions))]] = True
         return positions[~aside], positions[aside]
 
-    def build_model(self, dataset: Dataset) -> nn.Module:
-        """The network with its initial weights, both from the seed; with shards the ensemble of them."""
+    def build_model(self, dataset: Dataset, *, weights: bool = True) -> nn.Module:
+        """The network with its initial weights, both from the seed; with shards the ensemble of them. Without
+        `weights`, a backbone that lies in a file may be missing here."""
+        if self.head is not None:
+            return self.head.build(self.model, dataset, self.schedule.seed, weights=weights)
         network = build_model(self.model, dataset.shape, len(dataset.classes), self.schedule.seed)
         return network if self.shards == 1 else Ensemble(network, self.shards, self.schedule.seed)
 
-    def build_federation(self, dataset: Dataset, device: str = "cpu") -> LocalFederation:
-        """The federation this configuration describes, in this process."""
+    def build_federation(
+        self, dataset: Dataset, device: str = "cpu", erased: Sequence[ErasureRequest] = ()
+    ) -> LocalFederation:
+        """The federation this configuration describes, in this process. Its clients do not have what is `erased`."""
         parts, held_out = self.parts(dataset)
         backdoors = () if self.backdoor is None else (self.backdoor,)
         federation = LocalFederation(
-            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device, held_out=held_out
-        )
+            dataset, parts, self.build_model(dataset), backdoors=backdoors, device=device, held_out=held_out,
+            erased=erased,
+        )  # fmt: skip
         for backdoor in backdoors:
             federation.client(backdoor.request.client).check(backdoor.request)
         return federation

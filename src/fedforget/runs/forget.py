@@ -10,17 +10,17 @@ from typing import Any
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.seam import Federation
-from fedforget.federation.shards import Ensemble
 from fedforget.methods import (
     DEFAULT_METHOD,
     LADDER,
     METHODS,
     Forgetting,
     check_history,
+    check_prepared,
     check_servable,
-    check_shards,
     method_settings,
 )
+from fedforget.models import Prepared
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
 from fedforget.runs.climb import SCOUT_RUNG, Climb
@@ -107,7 +107,7 @@ def forget_run(
     federation = federation or run.config.build_federation(run.config.load_dataset(), device)
     federation.check(requests)
     check_servable(method, settings, requests)
-    check_shards(run.config.shards > 1, method, settings)
+    check_prepared(run.config.serving, method, settings)
     check_history(method, run.history)
     gone = [request for request in requests if request in run.served]
     if gone:
@@ -159,7 +159,7 @@ def branch_off(
     schedule = run.config.schedule
     whole = method == LADDER or METHODS[method].resumable
     working = len(federation.clients)
-    if isinstance(federation.model, Ensemble):
+    if isinstance(federation.model, Prepared):
         working = len(federation.model.clients_beside({r.client for r in requests}, federation.clients))
     total = schedule.rounds * working if whole else working + 1
     watched = Watched(federation, method if preset == "default" else f"{method} ({preset})", total, progress)
@@ -219,7 +219,7 @@ def _record(run: Run, made: Forgetting, before: Trunk, retrain_seconds: float | 
         climbed = {"rungs": made.rungs, "retrain": {"gradient_evaluations": made.retrain, **seconds}}
     Result(
         made.method, made.preset, made.requests, before, save_model(folder / MODEL, made.state),
-        made.exact, vars(made.settings), made.cost, made.curves, made.notes, **climbed,
+        made.exact, made.assumed, vars(made.settings), made.cost, made.curves, made.notes, **climbed,
     ).write(folder)  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
     scout     a fresh model, trained without the target for a short time: what the check compares with
     rungs     from the cheapest on, each from the model before: what one left undone the next does not inherit
-    shards    where there are any, Retrain of those that hold the target is the one rung (federation/shards.py)
+    prepared  with shards or a ridge head, Retrain is the one rung: of the shards that hold the target
+              (federation/shards.py), of the head alone (federation/ridge.py)
     stop      where the check says `forgotten`, or where a model that harms nobody is `exact`: it never saw the target.
               Retrain is the last; of some networks rebuilding is so too (methods/rebuild.py)
 
@@ -19,18 +20,19 @@ from typing import Any
 from torch import Tensor
 
 from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check, CheckBeside, check, seen_in
+from fedforget.audit.verdict import by_construction
 from fedforget.errors import DivergedError
 from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.seam import Federation
-from fedforget.federation.shards import Ensemble
 from fedforget.federation.tasks import CountSamples
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
 from fedforget.methods.scout import MIN_SAMPLES, never_saw, train_scout
+from fedforget.models import Prepared, assumed_of
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, Rung
@@ -147,8 +149,8 @@ class _Climber:
         rungs = [name for name in self._settings.rungs if not (self._feature and name == "rebuild")]
         with self._meter.measured():
             self._retrain = self._evaluations()
-            if isinstance(self._federation.model, Ensemble):
-                self._again = self._part_of_shards(self._federation.model)
+            if isinstance(self._federation.model, Prepared):
+                self._again = self._part_again(self._federation.model)
                 return ["retrain"]
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
@@ -186,11 +188,13 @@ class _Climber:
     def _evaluations(self) -> float:
         """What Retrain would cost, from how many samples are left."""
         self._left = Left.count(self._meter, self._requests, self._served, self._schedule)
-        return self._left.kept * self._schedule.rounds * self._schedule.epochs * self._schedule.participation
+        model, schedule = self._federation.model, self._schedule
+        each = model.evaluations if isinstance(model, Prepared) else 1.0
+        return each * self._left.kept * schedule.rounds * schedule.epochs * schedule.participation
 
-    def _part_of_shards(self, ensemble: Ensemble) -> float:
-        """The part of the samples that lies in shards that are retrained."""
-        clients = ensemble.clients_beside((request.client for request in self._requests), self._meter.clients)
+    def _part_again(self, model: Prepared) -> float:
+        """The part of the samples that is gone through again."""
+        clients = model.clients_beside((request.client for request in self._requests), self._meter.clients)
         count = CountSamples(seed=self._schedule.seed, threads=self._schedule.threads, exclude=self._exclude)
         left = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}, clients))
         return left / max(1, self._left.kept)
@@ -296,7 +300,7 @@ class _Climber:
     def _unchecked(self, name: str, made: Forgetting) -> tuple[str, str]:
         """The word and the reason where there is nothing to check, or nothing to check by."""
         if made.exact:
-            return "exact", NEVER_SAW
+            return "exact", " ".join(by_construction(made.assumed)) if made.assumed else NEVER_SAW
         return "not enough evidence", GIVEN_WEIGHTS if name == "retrain" else NO_CHECK
 
     def _ends(self, rung: Rung) -> bool:
@@ -356,8 +360,8 @@ class _Climber:
             method=LADDER, preset="default", requests=self._requests,
             cost=Cost.total([*(one.rung.cost for one in tried), checking]), settings=self._settings,
             curves={} if used is None else dict(used.curves), notes=tuple(dict.fromkeys(notes)),
-            exact=last.word == "exact", rungs=tuple(one.rung for one in tried), checking=checking,
-            retrain=self._retrain,
+            exact=last.word == "exact", assumed=assumed_of(self._federation.model) if last.word == "exact" else (),
+            rungs=tuple(one.rung for one in tried), checking=checking, retrain=self._retrain,
         )  # fmt: skip
 
     def _offer(self) -> str:

@@ -39,6 +39,8 @@ class Result:
     """Of the new model's file."""
     exact: bool = False
     """Whether the model never saw the target, nor what was served before, by the way it was made."""
+    assumed: tuple[str, ...] = ()
+    """What its being exact rests on, where the federation prepared for it."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     cost: Cost = field(default_factory=Cost)
     curves: Mapping[str, list[float]] = field(default_factory=dict)
@@ -82,6 +84,7 @@ class Result:
             "target": self.target,
             "sha256": self.sha256,
             "exact": self.exact,
+            **({"assumed": list(self.assumed)} if self.assumed else {}),
             "settings": dict(self.settings),
             "cost": self.cost.to_json(),
             "curves": dict(self.curves),
@@ -98,7 +101,8 @@ class Result:
         if "diverged" in values:
             return cls(*asked, diverged=values["diverged"])
         return cls(
-            *asked, values["sha256"], bool(values.get("exact", False)), values["settings"],
+            *asked, values["sha256"], bool(values.get("exact", False)), tuple(values.get("assumed", ())),
+            values["settings"],
             Cost.from_json(values["cost"]), values["curves"], tuple(values.get("notes", ())),
             rungs=tuple(Rung.from_json(rung) for rung in values.get("rungs", ())),
             retrain=values.get("retrain", {}),

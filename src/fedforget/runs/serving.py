@@ -10,6 +10,7 @@ from fedforget.data.files import write_bytes
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress
 from fedforget.federation.seam import Federation
+from fedforget.models import assumed_of
 from fedforget.requests import ErasureRequest, covers, describe_requests, overlap
 from fedforget.runs.audit import audit_run
 from fedforget.runs.folder import Run, Trunk
@@ -43,7 +44,7 @@ def serve_job(folder: Path, federation: Federation, progress: Progress, auditing
     if known or gone:
         audited = each_once((*fresh, *known))
         served = [request for request in job.served if request not in known]
-        result = _also_about(run, result, audited, served, _notes(fresh, known, gone), job.exact)
+        result = _also_about(run, result, audited, served, _notes(fresh, known, gone), federation, job.exact)
     assert result is not None, "a job has at least one request"
     auditing()
     # Retrain is the first of the oracles: there it would be judged against itself.
@@ -121,13 +122,14 @@ def _also_about(
     audited: tuple[ErasureRequest, ...],
     served: Sequence[ErasureRequest],
     notes: Sequence[str],
+    federation: Federation,
     exact: bool,
 ) -> Result:
     """The same model as a result that is about `audited`, with `served` before it: the model of `result`, or, where
     nothing was left to forget, the run's own as it is, which is as `exact` as it was."""
     trunk = run.trunk
     if result is None:
-        result = Result(*NOTHING, audited, trunk, trunk.sha256, exact=exact)
+        result = Result(*NOTHING, audited, trunk, trunk.sha256, exact, assumed_of(federation.model) if exact else ())
         source = run.folder / trunk.model
     else:
         branch = branch_folder(run, result.requests, result.method, result.preset)

@@ -29,6 +29,8 @@ def train_run(
     Every draw is named by seed, round and client, so the model after a round depends on the model before it alone:
     a resumed run ends with the same bits. Requests that arrive meanwhile are served between two rounds."""
     if config is not None:
+        if config.head is not None:
+            config.head.check_origin(config.dataset, folder)
         dataset = config.load_dataset()
         federation = federation or config.build_federation(dataset, device)
         run = Run.create(folder, config, state_of(federation.model))

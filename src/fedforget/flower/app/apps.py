@@ -63,7 +63,7 @@ def _client(config: RunConfig, classes: int, number: int, device: str, own: str 
         samples = config.backdoor.poison(number, samples)
         held_out = config.backdoor.poison_held_out(number, held_out)
     place = torch.device(device)
-    model = config.build_model(dataset).to(place)
+    model = config.build_model(dataset, weights=False).to(place)
     return Client(number, samples, model, dataset.normalisation, len(dataset.classes), place, held_out=held_out)
 
 

@@ -16,7 +16,7 @@ from fedforget.data.backdoor import Backdoor
 from fedforget.errors import InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.values import fits
-from fedforget.methods import LADDER, METHODS, check_servable, check_shards, method_settings
+from fedforget.methods import LADDER, METHODS, check_prepared, check_servable, method_settings
 from fedforget.requests import ErasureRequest
 from fedforget.runs.config import RunConfig, default_trigger
 
@@ -66,7 +66,7 @@ class AppSettings:
         for method, preset in methods:
             chosen = method_settings(method, preset, **(climbing if method == LADDER else {}))[1]
             check_servable(method, chosen, [] if request is None else [request])
-            check_shards(run.shards > 1, method, chosen)
+            check_prepared(run.serving, method, chosen)
         if values["backdoor"]:
             run = replace(run, backdoor=_backdoor(run, request))
         return cls(

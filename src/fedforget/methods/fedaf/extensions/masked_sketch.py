@@ -21,21 +21,25 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import FedForgetError
 from fedforget.federation.client import Client
-from fedforget.federation.masking import KEY_BYTES, check_masking, masked, new_key, public_key, unmasked_sum
+from fedforget.federation.masking import (
+    PUBLIC_KEY,
+    SECRET_KEY,
+    check_masking,
+    key_beside,
+    key_of,
+    masked,
+    offered,
+    taken,
+    unmasked_sum,
+)
 from fedforget.federation.rounds import participants
 from fedforget.federation.tasks import Reply
 from fedforget.methods.fedaf.extensions.planning import Plan, only_from, plan_sketch
 from fedforget.methods.fedaf.sketching import SAMPLES_PER_ROW, SKETCH_KEY, SketchTask, sketch_at_client, sketchable
 from fedforget.params import State, weight_count
 from fedforget.seeds import derive_seed
-
-PUBLIC_KEY = "fedaf.key."
-"""Under this name and the client's number its public key travels beside the model."""
-SECRET_KEY = "fedaf.secret"
-"""Under this name a client keeps its secret key between the two messages. One that was offered and never used, since
-the request failed in between, has masked nothing; it goes with the next offer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,11 +55,8 @@ class OfferKey(SketchTask):
         count = samples if limit is None else min(samples, int(limit))
         if count == 0:
             return Reply(client.index, numbers={"count": 0.0})
-        secret, public = new_key()
-        client.kept[SECRET_KEY] = secret.hex()
         return Reply(
-            client.index, tensors={PUBLIC_KEY: torch.tensor(list(public), dtype=torch.uint8)},
-            numbers={"count": float(count)},
+            client.index, tensors={PUBLIC_KEY: offered(client.kept)}, numbers={"count": float(count)}
         )  # fmt: skip
 
 
@@ -66,22 +67,10 @@ class BuildMaskedSketch(SketchTask):
     returns = "tensors"
 
     def beside(self, name: str, tensor: Tensor, model: nn.Module) -> Tensor | None:
-        named = name.startswith(PUBLIC_KEY) and name.removeprefix(PUBLIC_KEY).isdecimal()
-        return torch.empty(KEY_BYTES, dtype=torch.uint8, device="meta") if named else None
+        return key_beside(name)
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
-        secret = bytes.fromhex(client.kept.pop(SECRET_KEY, ""))
-        keys = {
-            int(name.removeprefix(PUBLIC_KEY)): bytes(tensor.tolist())
-            for name, tensor in state.items()
-            if name.startswith(PUBLIC_KEY)
-        }
-        if not secret or keys.get(client.index) != public_key(secret):
-            raise InputError(
-                f"Client {client.index} does not have the secret key of this masked sketch; try the request again (a "
-                "Flower node needs a state-dir, where it keeps the key between two messages)."
-            )
-        check_masking(len(set(keys.values())))
+        secret, keys = taken(client.kept, state, client.index)
         client.load({name: tensor for name, tensor in state.items() if not name.startswith(PUBLIC_KEY)})
         with only_from(client.model, self.settings.first_moved):
             plan_sketch(client.model, int(self.settings.sketch_rows), self.settings.planned_dtype, torch.device("cpu"))
@@ -116,7 +105,7 @@ def masked_sketch(plan: Plan, state: State) -> State:
     for reply in federation.ask(offer, {}, clients):
         if reply.numbers["count"]:
             counts[reply.client] = int(reply.numbers["count"])
-            keys[f"{PUBLIC_KEY}{reply.client}"] = _public_key(reply)
+            keys[f"{PUBLIC_KEY}{reply.client}"] = key_of(reply)
     check_masking(len(counts))
     total = sum(counts.values())
     rows = max(1, min(int(settings.sketch_rows), total // SAMPLES_PER_ROW))
@@ -128,13 +117,6 @@ def masked_sketch(plan: Plan, state: State) -> State:
     parts = _parts(federation.ask(task, {**state, **keys}, counts), counts, shape)
     merged = unmasked_sum(parts, len(counts), settings.dtype).to(federation.device)
     return {SKETCH_KEY: merged, f"{SKETCH_KEY}.count": torch.tensor(total)}
-
-
-def _public_key(reply: Reply) -> Tensor:
-    key = reply.tensors.get(PUBLIC_KEY)
-    if key is None or (key.dtype, tuple(key.shape)) != (torch.uint8, (KEY_BYTES,)):
-        raise FedForgetError(f"Client {reply.client} sent no public key, so nothing can be masked for it.")
-    return key
 
 
 def _parts(replies: Iterable[Reply], counts: Mapping[int, int], shape: tuple[int, int]) -> Iterator[Tensor]:
