@@ -115,10 +115,16 @@ class ErasureRequest:
             return cls.of_samples(client, [_number(word, "sample id") for word in words])
         return cls.of_client(client)
 
-    def describe(self) -> str:
-        """The target in words."""
+    def describe(self, classes: Sequence[str] = ()) -> str:
+        """The target in words; a class also by its name, where `classes` say more than its number.
+
+        >>> ErasureRequest.of_class(client=0, label=1).describe(["cat", "dog"])
+        'class 1 (dog) of client 0'
+        """
         if self.kind == "class":
-            return f"class {self.label} of client {self.client}"
+            assert self.label is not None
+            name = classes[self.label] if self.label < len(classes) else str(self.label)
+            return f"class {self.label}{'' if name == str(self.label) else f' ({name})'} of client {self.client}"
         if self.kind == "samples":
             return f"{len(self.sample_ids)} samples of client {self.client}"
         if self.kind == "feature":

@@ -59,7 +59,7 @@ def test_beyond_its_allowance_a_client_ends_below_retrain_and_an_officer_is_told
     assert json.loads(begun.body)["at_most"] == "rebuild"
     assert few.ledger.trail.check().problems == ()
 
-    few.ledger.versions.retrain(waiting.id, actor="oscar")
+    few.ledger.decisions.again(waiting.id, actor="oscar")
     retrained = few.claim()
     assert ([request.id for request in retrained.requests], retrained.at_most) == ([waiting.id], None)
     few.ledger.work.start_audit(retrained)
@@ -126,7 +126,7 @@ def test_a_climb_that_goes_on_after_its_worker_died_is_not_held_against_itself(f
 )
 def test_there_is_an_allowance_where_there_is_a_choice(world: World, how: dict[str, Any], rung: str | None):
     world.register("other", **how)
-    assert below_the_top(world.ledger.federations.get("other")) == rung
+    assert below_the_top(world.ledger.federations.get("other"), world.ask(federation="other")) == rung
 
 
 def test_where_nothing_could_be_shown_the_allowance_changed_nothing(few: World):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ledger_worlds import Ticking, World
+from ledger_worlds import Ticking, World, change
 
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
@@ -44,8 +44,87 @@ def test_the_same_request_twice_is_one(world: World):
     assert again.request.id == first.request.id
     assert (again.request.asked_by, again.request.ground) == ("ann", "objection"), "as it was first asked"
     assert len(world.ledger.trail.events(request=first.request.id)) == 1
-    world.ledger.requests.refuse(first.request.id, "no", actor="oscar")
-    assert submit(world).request.state == "refused", "whatever became of it"
+
+
+def test_what_was_refused_may_be_asked_again(world: World):
+    """Also twice; and while the new one is open, it is one request as ever."""
+    known = []
+    for _ in range(3):
+        found = submit(world)
+        assert (found.created, submit(world).created) == (True, False)
+        assert submit(world).request.id == found.request.id not in known
+        known.append(found.request.id)
+        (event,) = world.ledger.trail.events(request=found.request.id)
+        assert json.loads(event.body).get("again") == (known[-2] if len(known) > 1 else None)
+        world.ledger.requests.refuse(found.request.id, "no", actor="oscar")
+    assert world.ledger.trail.check().problems == ()
+
+
+def test_the_month_runs_from_the_receipt(world: World):
+    request = submit(world, received=date(2026, 1, 3), channel="letter").request
+    assert (request.received, request.due) == (datetime(2026, 1, 3, tzinfo=UTC), datetime(2026, 2, 3, tzinfo=UTC))
+    assert request.channel == "letter"
+    assert world.ledger.requests.extend(request.id, 1, "complex", actor="oscar").due.isoformat()[:10] == "2026-03-03"
+    today = submit(world, received=date(2026, 1, 31), subject="case-2").request
+    assert today.received.hour == 0, "that day, from its beginning"
+    assert submit(world, received=date(2026, 2, 1), subject="case-3").request.received.day == 31, "east of here"
+    change(world.ledger, "UPDATE requests SET received = due")
+    problems = world.ledger.trail.check().problems
+    assert len(problems) == 3, "held against the events"
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"received": date(2026, 2, 2)}, "2026-02-02, lies in the future"),
+        ({"received": date(2016, 1, 3)}, "more than two years ago; look at the year"),
+        ({"channel": "pigeon"}, "The channel 'pigeon' is unknown"),
+    ],
+)
+def test_a_receipt_that_cannot_be_is_refused(world: World, changes: dict[str, Any], complaint: str):
+    before = world.ledger.trail.head()
+    with pytest.raises(InputError, match=complaint):
+        submit(world, **changes)
+    assert world.ledger.trail.head() == before
+
+
+def test_somebody_checked_who_asks(world: World):
+    id = submit(world).request.id
+    world.ledger.requests.note_identity(id, "She came with her passport.", actor="oscar")
+    (event,) = world.ledger.trail.events(request=id, kinds=["identity checked"])
+    assert (event.actor, json.loads(event.body)) == ("oscar", {"how": "She came with her passport."})
+    world.ledger.requests.refuse(id, "no", actor="oscar")
+    with pytest.raises(ConflictError, match="nothing left to check"):
+        world.ledger.requests.note_identity(id, "late", actor="oscar")
+
+
+def test_found_by_any_part_of_a_word_in_any_case(world: World):
+    one = submit(world, subject="Case-100/A", target=ErasureRequest.of_class(1, 2)).request.id
+    two = submit(world, subject="other_7", ground="unlawful").request.id
+
+    def found(text: str, **wanted: Any) -> set[str]:
+        return {request.id for request in world.ledger.requests.page(text=text, **wanted).requests}
+
+    assert found("cAsE-10") == found("ase-100/a two") == found(one[3:12].upper()) == {one}
+    assert found("UNLAW") == found("_7") == {two}
+    assert found("client") == found("") == {one, two}
+    assert found("%") == found("1_0") == found("case other") == found("a\0b") == found("/_") == set()
+    world.ledger.requests.refuse(two, "no", actor="oscar")
+    assert found("other") == {two}, "in every state"
+    assert found("other", states=["received"]) == set()
+    assert found("", ground="unlawful") == {two}
+    tomorrow = world.clock.now + timedelta(days=1)
+    assert found("", received_from=tomorrow) == found("", received_before=world.clock.now - timedelta(days=9)) == set()
+    assert found("", received_before=tomorrow) == {one, two}
+
+
+def test_found_by_its_verdict(world: World):
+    world.served()
+    held = world.queued()
+    world.serve(says="not forgotten")
+    for verdict, ids in (("not forgotten", [held.id]), ("over-forgotten", []), ("x\0", [])):
+        assert [request.id for request in world.ledger.requests.page(verdict=verdict).requests] == ids
+    assert len(world.ledger.requests.page(verdict="forgotten").requests) == 1
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def look_at(ledger: Ledger, revision: str) -> None:
     federation = ledger.federations.get("digits")
     assert (federation.method, federation.preset, federation.settings) == ("ladder", "default", {"exact_below": 60.0})
     assert federation.allowance == 3
-    told, _ = ledger.trail.events(kinds=["federation changed"], after=0)
+    told, *_ = ledger.trail.events(kinds=["federation changed"], after=0)
     assert json.loads(told.body)["why"] == "its preset of fedaf is no more; its requests climb the ladder"
 
     keys = [read_public(key.public) for key in ledger.keys.all()]

@@ -108,7 +108,7 @@ def test_a_person_has_it_retrained(world: World):
     held(world, request.id)
     kept = world.ledger.models.path(candidate_of(world))
     assert kept.exists()
-    (again,) = world.ledger.versions.retrain(request.id, actor="oscar")
+    (again,) = world.ledger.decisions.again(request.id, actor="oscar")
     assert (again.id, again.state, again.effort, again.attempts) == (request.id, "queued", "retrain", 0)
     assert not kept.exists(), "what waited is nobody's"
     (event,) = world.ledger.trail.events(request=request.id, limit=1)
@@ -132,7 +132,7 @@ def candidate_of(world: World) -> str:
 def test_it_stays_with_that_after_a_failure(world: World):
     request = world.queued()
     held(world, request.id)
-    world.ledger.versions.retrain(request.id, actor="oscar")
+    world.ledger.decisions.again(request.id, actor="oscar")
     world.ledger.work.fail(world.claim(), "broken", retry=False)
     assert world.ledger.requests.retry(request.id, actor="oscar").effort == "retrain"
     assert world.claim().requests[0].effort == "retrain"
@@ -142,7 +142,7 @@ def test_it_stays_with_that_after_a_failure(world: World):
 def test_what_failed_may_be_retrained_too(world: World):
     request = world.queued()
     world.ledger.work.fail(world.claim(), "broken", retry=False)
-    (again,) = world.ledger.versions.retrain(request.id, actor="oscar")
+    (again,) = world.ledger.decisions.again(request.id, actor="oscar")
     assert (again.state, again.effort, again.failures) == ("queued", "retrain", 0)
 
 
@@ -151,7 +151,7 @@ def test_requests_that_were_served_together_are_retrained_together_and_apart_fro
     pair = [world.queued(federation="many", target=ErasureRequest.of_class(client, 0)).id for client in (0, 1)]
     held(world, *pair)
     other = world.queued(federation="many", target=ErasureRequest.of_class(2, 0)).id
-    assert {request.id for request in world.ledger.versions.retrain(pair[1], actor="oscar")} == {*pair}
+    assert {request.id for request in world.ledger.decisions.again(pair[1], actor="oscar")} == {*pair}
     claim = world.claim()
     assert [request.id for request in claim.requests] == pair, "one Retrain serves both, and not who did not ask for it"
     world.ledger.work.start_audit(claim)
@@ -166,7 +166,7 @@ def test_one_retrain_serves_all_that_an_officer_wants_retrained(world: World):
         held(world, id)
     other = world.queued().id
     for id in reversed(asked):
-        world.ledger.versions.retrain(id, actor="oscar")
+        world.ledger.decisions.again(id, actor="oscar")
     assert [request.id for request in world.claim().requests] == asked
     assert world.ledger.requests.get(other).state == "queued", "nobody said so of this one"
 
@@ -184,9 +184,9 @@ def test_what_cannot_be_retrained(world: World, state: str):
     if state == "exact":
         world.serve(says="exact", rungs=[EXACT], fell=30.0)
     before = world.ledger.requests.get(request.id)
-    complaint = "was retrained already" if state == "exact" else f"is {state}; it cannot be retrained"
+    complaint = "was retrained already" if state == "exact" else f"is {state}; it cannot be tried again"
     with pytest.raises(ConflictError, match=complaint):
-        world.ledger.versions.retrain(request.id, actor="oscar")
+        world.ledger.decisions.again(request.id, actor="oscar")
     assert world.ledger.requests.get(request.id).to_json() == before.to_json()
     assert world.ledger.trail.check().problems == ()
 

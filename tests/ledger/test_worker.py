@@ -146,7 +146,7 @@ def test_a_federation_climbs_and_what_is_not_shown_is_retrained_when_a_person_sa
     (held,) = ledger.trail.events(request=ids[0], kinds=["deciding"])
     assert json.loads(held.body)["retrain"]["seconds"] > 0
 
-    ledger.versions.retrain(ids[0], actor="oscar")
+    ledger.decisions.again(ids[0], actor="oscar")
     assert office.work(publish=False) == 2
     assert [(ledger.requests.get(id).state, ledger.requests.get(id).version) for id in ids] == [("done", 2)] * 2
     assert (ledger.versions.current("climbs").verdict, ledger.versions.current("climbs").method) == ("exact", "ladder")

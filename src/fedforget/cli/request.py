@@ -161,7 +161,7 @@ def decide(
 def retrain(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
     """Have a request retrained that waits for a decision or failed: exact, at the price of a training."""
     found = ledger.requests.find(id)
-    ledger.versions.retrain(found.id, actor=who.actor)
+    ledger.decisions.again(found.id, actor=who.actor)
     return _changed(ledger.requests.get(found.id))
 
 

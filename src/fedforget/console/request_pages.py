@@ -161,7 +161,7 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
         elif act == "extend":
             ledger.requests.extend(id, whole_number(form.get("months", "")) or 0, reason, actor=actor)
         elif act == "retrain":
-            ledger.versions.retrain(id, actor=actor)
+            ledger.decisions.again(id, actor=actor)
         elif act == "retry":
             ledger.requests.retry(id, actor=actor)
         elif act == "withdraw":

@@ -181,7 +181,7 @@ def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id
 @api.post("/requests/{id}/retrain")
 def retrain_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id) -> RequestOut:
     """Have it retrained, where it waits for a decision or failed; what waited is destroyed."""
-    visitor.ledger.versions.retrain(id, actor=visitor.name)
+    visitor.ledger.decisions.again(id, actor=visitor.name)
     return _one(visitor, visitor.ledger.requests.get(id))
 
 

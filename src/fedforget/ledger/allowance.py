@@ -19,6 +19,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedforget.ledger.schema import Event, Federation, Request
+from fedforget.ledger.serving import serving
 from fedforget.ledger.states import AT_WORK, RequestState
 from fedforget.methods import LADDER, RUNGS, LadderSettings
 
@@ -28,16 +29,18 @@ WINDOW = timedelta(days=30)
 TOP = RUNGS[-1]
 
 
-def below_the_top(federation: Federation) -> str | None:
-    """The highest rung but Retrain that this federation's requests try; None where they try no other, or never that."""
-    rungs = LadderSettings(**federation.settings).rungs if federation.method == LADDER else ()
+def below_the_top(federation: Federation, request: Request) -> str | None:
+    """The highest rung but Retrain that this request tries; None where it tries no other, or never that."""
+    method, _, settings = serving(federation, request)
+    rungs = LadderSettings(**settings).rungs if method == LADDER else ()
     return rungs[-2] if len(rungs) > 1 and rungs[-1] == TOP else None
 
 
 def beyond(session: Session, federation: Federation, requests: Iterable[Request], now: datetime) -> set[str]:
     """The ids of those `requests` whose client has no allowance left. What a person wants retrained needs none."""
-    asking = {request.id: request.client for request in requests if request.effort is None}
-    if not asking or below_the_top(federation) is None:
+    bounded = (r for r in requests if r.effort is None and below_the_top(federation, r) is not None)
+    asking = {request.id: request.client for request in bounded}
+    if not asking:
         return set()
     query = (
         select(Request.client, Request.claim, Event.body)

@@ -22,6 +22,7 @@ from fedforget.ledger.chain import BEGINNING
 from fedforget.ledger.clock import Clock, utc_now
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.database import Database, current_revision, newest_revision, upgrade
+from fedforget.ledger.decisions import Decisions
 from fedforget.ledger.destruction import Destruction
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests
@@ -48,6 +49,7 @@ class Ledger:
         self.work = Work(core, self.requests)
         self.versions = Versions(core, self.models, self.keys, self.federations, self.requests, self.work)
         self.withdrawals = Withdrawals(core, self.keys, self.federations, self.requests)
+        self.decisions = Decisions(core, self.models, self.federations, self.requests)
         self.destruction = Destruction(core, self.models, self.federations)
         self.lineage = Traces(core, self.models, self.keys, self.destruction)
 

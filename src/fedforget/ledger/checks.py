@@ -11,6 +11,7 @@ from fedforget.ledger.errors import MissingError
 
 Word = TypeVar("Word", bound=StrEnum)
 LONGEST_REASON = 1000
+MOST_DAYS = 36500
 
 
 def check_account_name(name: str) -> str:
@@ -66,6 +67,16 @@ def check_word(kind: type[Word], value: str, what: str) -> Word:
     except ValueError:
         known = ", ".join(f"'{word}'" for word in kind)
         raise InputError(f"The {what} '{_short(value)}' is unknown; choose one of {known}.") from None
+
+
+def check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
+        raise InputError(f"The accuracy limit is {limit!r}, but it must be a number of points from 0 to 100.")
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(f"The setting '{name}' is {value!r}, but it must be a whole number from {least} to {most}.")
 
 
 def check_id(text: str) -> str:

@@ -20,11 +20,14 @@ from fedforget.ledger.keys import read_public
 from fedforget.ledger.model_files import model_file, named_files
 from fedforget.ledger.recorded import KINDS, SETTINGS_NOTED, problems_of_rows, problems_of_settings
 from fedforget.ledger.schema import Base, Candidate, Certificate, Document, Event, Key, Remains, Request, Version
+from fedforget.ledger.serving import CHOICES, CHOSEN
 from fedforget.ledger.states import RequestState, VersionState
 
 PUBLISHED = ("version published", "rolled back")
 ASKED = ("federation", "asked_by", "subject", "client", "target", "ground", "due", "months")
 """What the events of a request say of what was asked, and of the time it may take."""
+ASKED_SINCE = ("received", "channel")
+"""The same of events that say so; older ones do not."""
 
 
 def problems_of(session: Session, home: Path) -> Iterator[str]:
@@ -55,22 +58,23 @@ def settings_noted(session: Session) -> dict[str, Any] | None:
 def _requests(session: Session) -> Iterator[str]:
     received = select(Event.request, Event.actor).where(Event.kind == RequestState.RECEIVED)
     said = {row.request: {"asked_by": row.actor} for row in session.execute(received)}  # said so alone, in older events
-    for request, kind, body in _events(session, *RequestState, "extended"):
+    for request, kind, body in _events(session, *RequestState, "extended", CHOSEN):
         told = said.setdefault(request, {})
         if kind in (RequestState.RECEIVED, "extended"):
-            told |= {name: body[name] for name in ASKED if name in body}
-        if kind == RequestState.QUEUED and "effort" in body:
-            told["effort"] = body["effort"]
+            told |= {name: body[name] for name in (*ASKED, *ASKED_SINCE) if name in body}
+        if kind == CHOSEN or (kind == RequestState.QUEUED and "effort" in body):
+            told |= {name: body[name] for name in CHOICES if name in body}
         if kind == RequestState.DONE:
             told["result"] = (body.get("version"), body.get("evidence"))
-        if kind != "extended":
+        if kind not in ("extended", CHOSEN):
             told["state"] = kind
     for row in session.scalars(select(Request), execution_options={"yield_per": 1000}):
         told = said.pop(row.id, {})
         if told.get("state") != row.state:
             yield f"Request {row.id} is {row.state}, but its events do not say so."
         now = Base.to_json(row) | {"target": json.loads(row.target), "months": row.extended or None}
-        if any(told.get(name) != now[name] for name in (*ASKED, "effort")):
+        late = [name for name in ASKED_SINCE if name in told]
+        if any(told.get(name) != now[name] for name in (*ASKED, *late, *CHOICES)):
             yield f"Request {row.id} is not the one that its events speak of."
         if row.state == RequestState.DONE and told.get("result") != (row.version, row.evidence):
             yield f"Request {row.id} has another version or other evidence than its events say."
@@ -84,9 +88,10 @@ def _candidates(session: Session) -> Iterator[str]:
     for row in session.scalars(select(Candidate)):
         waiting = select(Request.id).where(Request.claim == row.claim, Request.state == RequestState.DECIDING)
         said = [held.get(request, {}) for request in session.scalars(waiting)]
-        now = (row.sha256, row.result["values"]["evidence"], row.result["values"]["verdict"])
+        now = (row.sha256, row.result["values"]["evidence"], row.verdict)
         names = ("sha256", "evidence", "verdict")
-        if not said or row.result["model"] != row.sha256 or any(tuple(map(b.get, names)) != now for b in said):
+        same = row.result["model"] == row.sha256 and row.result["values"]["verdict"] == row.verdict
+        if not said or not same or any(tuple(map(b.get, names)) != now for b in said):
             yield f"The result of {row.federation} that waits for an officer is not the one that was held."
 
 

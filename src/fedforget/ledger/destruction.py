@@ -19,7 +19,7 @@ from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import SYSTEM, Core
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.model_files import ModelFiles, named_files, sync_folder
-from fedforget.ledger.schema import Event, Federation, Remains, Version
+from fedforget.ledger.schema import Event, Federation, Remains, Request, Version
 from fedforget.ledger.states import VersionState
 
 ANNOUNCED = "destruction announced"
@@ -59,7 +59,8 @@ class Destruction:
             return [self._destroy(session, version, actor) for version in ending if version in gone]
 
     def _ending(self, session: Session, now: datetime) -> dict[Version, datetime]:
-        """Superseded versions that are to be destroyed within the notice, each with its moment."""
+        """Superseded versions that are to be destroyed within the notice, each with its moment: the first that the
+        requests want that it still knows."""
         kept = (
             select(Version, Federation.keep_days)
             .join(Federation, Federation.name == Version.federation)
@@ -69,7 +70,11 @@ class Destruction:
         found: dict[Version, datetime] = {}
         for version, days in session.execute(kept):
             assert version.superseded is not None
-            found[version] = version.superseded + timedelta(days=days)
+            later = select(Request.keep_days).where(
+                Request.federation == version.federation, Request.version > version.number
+            )
+            said = [days if own is None else own for own in session.scalars(later.distinct())]
+            found[version] = version.superseded + timedelta(days=min(said, default=days))
         return {version: due for version, due in found.items() if due <= now + NOTICE}
 
     def _announced(self, session: Session, versions: Iterable[Version], now: datetime) -> dict[Version, datetime]:

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from fedforget.audit.examine import check_level
 from fedforget.errors import InputError
-from fedforget.ledger.checks import check_federation_name, searchable
+from fedforget.ledger.checks import (
+    MOST_DAYS,
+    check_federation_name,
+    check_limit,
+    check_reason,
+    check_whole,
+    searchable,
+)
 from fedforget.ledger.core import SYSTEM, Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.model_files import ModelFiles
@@ -99,11 +106,12 @@ class Settings(TypedDict, total=False):
     keep_days: int
     together: int
     allowance: int
+    four_eyes: bool
 
 
 DEFAULTS: Settings = {
     "method": DEFAULT_METHOD, "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0,
-    "keep_days": 30, "together": 1, "allowance": 3,
+    "keep_days": 30, "together": 1, "allowance": 3, "four_eyes": False,
 }  # fmt: skip
 EXACT_BELOW_S = 60.0
 """Where Retrain is forecast to be done sooner, nothing else is tried, unless a federation's settings say otherwise."""
@@ -155,6 +163,27 @@ class Federations:
         place = str(Path(folder).resolve())
         return self.register(name, "local", place, description, model, actor=actor, **settings)
 
+    def change(self, name: str, reason: str, *, actor: str, **changes: Unpack[Settings]) -> Federation:
+        """Serve its requests in another way from now on; what a worker has begun ends as it began. Single `settings`
+        join those there are, but for another method, which begins with none."""
+        reason = check_reason(reason)
+        with self._core.writing() as session:
+            self.lock(session, name)
+            row = session.get_one(Federation, name)
+            before = {key: getattr(row, key) for key in DEFAULTS}
+            same = changes.get("method", row.method) == row.method and "preset" not in changes
+            settings = {**(row.settings if same else {}), **changes.get("settings", {})}
+            preset = row.preset if same else changes.get("preset")
+            values = _checked({**before, **changes, "preset": preset, "settings": settings})
+            different = {key: value for key, value in values.items() if value != before[key]}
+            if not different:
+                raise ConflictError("This is how its requests are served already; nothing was changed.")
+            for key, value in different.items():
+                setattr(row, key, value)
+            said = {"federation": name, "reason": reason, "from": {key: before[key] for key in different}, **different}
+            self._core.append(session, actor, "federation changed", said | recorded("federation", row))
+            return row
+
     def all(self) -> list[Federation]:
         return self._core.rows(select(Federation).order_by(Federation.name))
 
@@ -175,15 +204,11 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     settings |= values["settings"]
     preset, _ = method_settings(values["method"], values["preset"], **settings)
     check_level(values["audit_level"])
-    limit = values["accuracy_limit"]
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 100:
-        raise InputError(f"The accuracy limit is {limit!r}, but it must be a number of points from 0 to 100.")
-    for name, least, most in (("keep_days", 0, 36500), ("together", 1, 1000), ("allowance", 1, 1000)):
-        value = values[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise InputError(
-                f"The setting '{name}' is {value!r}, but it must be a whole number from {least} to {most}."
-            )
+    check_limit(values["accuracy_limit"])
+    for name, least, most in (("keep_days", 0, MOST_DAYS), ("together", 1, 1000), ("allowance", 1, 1000)):
+        check_whole(name, values[name], least, most)
+    if not isinstance(values["four_eyes"], bool):
+        raise InputError(f"The setting 'four_eyes' is {values['four_eyes']!r}, but it must be true or false.")
     return {**values, "preset": preset, "settings": settings}
 
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, Unpack
 
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from fedforget.errors import InputError
 from fedforget.ledger.chain import canonical, sha256_of
-from fedforget.ledger.checks import check_id, check_reason, check_subject, check_word, searchable
+from fedforget.ledger.checks import check_id, check_reason, check_subject, check_word
 from fedforget.ledger.clock import add_months, from_text, to_text
 from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import check_there
+from fedforget.ledger.run_folders import check_held
 from fedforget.ledger.schema import Account, Document, Federation, Request
-from fedforget.ledger.states import CLOSED, TRANSITIONS, Ground, RequestState
+from fedforget.ledger.search import Wanted, conditions, words_of
+from fedforget.ledger.serving import CHOICES, CHOSEN, Choices, check_choices
+from fedforget.ledger.states import AT_WORK, CLOSED, TRANSITIONS, Channel, Ground, RequestState
 from fedforget.methods import check_servable, method_settings
 from fedforget.requests import ErasureRequest
 
@@ -29,6 +33,9 @@ MONTHS = 1
 MOST_EXTENSION = 2
 """By how many months more, where it is complex."""
 LARGEST_PAGE = 500
+OLDEST = timedelta(days=731)
+IDENTITY = "identity checked"
+"""What an event of it is called."""
 Order = Literal["due", "received"]
 
 
@@ -61,64 +68,64 @@ class Requests:
         subject: str,
         ground: str,
         asked_by: str,
+        received: date | None = None,
+        channel: str | None = None,
         actor: str | None = None,
     ) -> Submission:
-        """A request comes in. The same one twice, also at the same moment, is one request.
+        """A request comes in. The same one twice, also at the same moment, is one request, unless it was refused.
 
-        Same is: the same federation, subject, client and target, whoever asks. `actor` hands it in, where `asked_by`
-        did not do so themselves."""
+        Same is: the same federation, subject, client and target, whoever asks. `received`: the day on which it reached
+        the organisation, if that was not now; the month runs from there. `actor` hands it in, where `asked_by` did not
+        do so themselves."""
         subject, known_ground = check_subject(subject), check_word(Ground, ground, "legal ground")
+        channel = None if channel is None else check_word(Channel, channel, "channel")
         text, now = canonical(target.to_json()), self._core.clock()
-        what = {"federation": federation, "subject": subject, "client": target.client, "target": target.to_json()}
-        due = add_months(now, MONTHS)
-        values = {
-            "id": uuid.uuid4().hex, "fingerprint": sha256_of(canonical(what)), "federation": federation,
-            "asked_by": asked_by, "subject": subject, "client": target.client, "target": text, "ground": known_ground,
-            "received": now, "due": due, "state": RequestState.RECEIVED, "changed": now,
-            "not_before": now, "extended": 0, "attempts": 0, "failures": 0,
-        }  # fmt: skip
+        arrived = now if received is None else _arrival(received, now)
+        what: dict[str, Any] = {"federation": federation, "subject": subject, "client": target.client}
+        what["target"], due = target.to_json(), add_months(arrived, MONTHS)
         with self._core.reading() as session:
-            self._check_submission(session, federation, asked_by, target)
+            name = self._check_submission(session, federation, asked_by, target)
+        id = uuid.uuid4().hex
+        values = {
+            "id": id, "federation": federation, "asked_by": asked_by, "subject": subject, "client": target.client,
+            "target": text, "ground": known_ground, "channel": channel, "received": arrived, "due": due,
+            "state": RequestState.RECEIVED, "changed": now, "not_before": now, "extended": 0, "attempts": 0,
+            "failures": 0, "words": words_of(id, subject, federation, asked_by, known_ground, name),
+        }  # fmt: skip
+        told: dict[str, Any] = {"received": to_text(arrived), "channel": channel}
         with self._core.writing() as session:
-            new = self._core.insert(Request).values(values).on_conflict_do_nothing(index_elements=["fingerprint"])
-            request = session.scalars(new.returning(Request)).one_or_none()
-            if request is None:
-                same = select(Request).where(Request.fingerprint == values["fingerprint"])
-                return Submission(session.scalars(same).one(), created=False)
-            said = {**what, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
+            while True:
+                fingerprint = sha256_of(canonical(what))
+                new = self._core.insert(Request).values({**values, "fingerprint": fingerprint})
+                new = new.on_conflict_do_nothing(index_elements=["fingerprint"])
+                request = session.scalars(new.returning(Request)).one_or_none()
+                if request is not None:
+                    break
+                same = session.scalars(select(Request).where(Request.fingerprint == fingerprint)).one()
+                if same.state != RequestState.REFUSED:
+                    return Submission(same, created=False)
+                what["again"] = same.id  # asked again after it was refused: another request
+            said = {**what, **told, "asked_by": asked_by, "ground": known_ground, "due": to_text(due)}
             self._core.append(session, actor or asked_by, RequestState.RECEIVED, said, request.id)
             return Submission(request, created=True)
 
-    def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> None:
+    def _check_submission(self, session: Session, federation: str, asked_by: str, target: ErasureRequest) -> str:
+        """Refuse what is not there; what is to be forgotten, in the federation's own words."""
         named(session, Account, asked_by)
         found = named(session, Federation, federation)
         check_there(target, found.description)
+        if target.kind == "samples" and found.kind == "local":
+            check_held(Path(found.place), target)
         check_servable(found.method, method_settings(found.method, found.preset, **found.settings)[1], [target])
+        return target.describe(found.description["classes"])
 
     def page(
-        self,
-        *,
-        states: Collection[str] | None = None,
-        federation: str | None = None,
-        asked_by: str | None = None,
-        due_before: datetime | None = None,
-        subject: str | None = None,
-        order: Order = "received",
-        limit: int = 50,
-        after: str | None = None,
+        self, *, order: Order = "received", limit: int = 50, after: str | None = None, **wanted: Unpack[Wanted]
     ) -> Page:
         """Requests by what is due first, or the newest first; page by page with `after`, a page's `next`."""
         if not 1 <= limit <= LARGEST_PAGE:
             raise InputError(f"A page has 1 to {LARGEST_PAGE} requests, not {limit}.")
-        query = select(Request)
-        if states is not None:
-            query = query.where(Request.state.in_([check_word(RequestState, word, "state") for word in states]))
-        wanted = {Request.federation: federation, Request.asked_by: asked_by, Request.subject: subject}
-        for column, value in wanted.items():
-            if value is not None:
-                query = query.where(column == searchable(value))
-        if due_before is not None:
-            query = query.where(Request.due < due_before)
+        query = select(Request).where(*conditions(**wanted))
         place = tuple_(getattr(Request, order), Request.id)
         if after is not None:
             query = query.where(place > _place(after) if order == "due" else place < _place(after))
@@ -177,6 +184,28 @@ class Requests:
             self._core.append(session, actor, "extended", said, id)
             return request
 
+    def choose(self, id: str, choices: Choices, *, actor: str) -> Request:
+        """How this request alone is served; not while a worker has it. What is None is as the federation has it."""
+        with self._core.writing() as session:
+            request = _get(session, id, lock=True)
+            if RequestState(request.state) in AT_WORK | CLOSED:
+                raise ConflictError(f"The request is {request.state}; how it is served cannot be changed now.")
+            said = {name: getattr(request, name) for name in CHOICES} | dict(choices)
+            check_choices(named(session, Federation, request.federation), request.erasure, said)
+            for name in CHOICES:
+                setattr(request, name, said[name])
+            self._core.append(session, actor, CHOSEN, said, id)
+            return request
+
+    def note_identity(self, id: str, how: str, *, actor: str) -> Request:
+        """Somebody made sure that who asks is who they say; `how`, in words and without any number of a paper."""
+        with self._core.writing() as session:
+            request = _get(session, id, lock=True)
+            if RequestState(request.state) in CLOSED:
+                raise ConflictError(f"The request is {request.state}; there is nothing left to check.")
+            self._core.append(session, actor, IDENTITY, {"how": check_reason(how)}, id)
+            return request
+
     def _moved(
         self,
         id: str,
@@ -231,6 +260,16 @@ class Requests:
             if found is None:
                 _get(session, id)
             return found
+
+
+def _arrival(day: date, now: datetime) -> datetime:
+    """When a request of this day came in: at its beginning, or now, if that is today. Elsewhere it is tomorrow
+    already, by up to 14 hours."""
+    if day > (now + timedelta(hours=14)).date():
+        raise InputError(f"The day of receipt, {day}, lies in the future; enter the day on which the request came in.")
+    if day < (now - OLDEST).date():
+        raise InputError(f"The day of receipt, {day}, is more than two years ago; look at the year.")
+    return min(now, datetime(day.year, day.month, day.day, tzinfo=UTC))
 
 
 def _get(session: Session, id: str, lock: bool = False) -> Request:

@@ -25,7 +25,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "token": ("hash", "account", "label", "made", "expires", "revoked"),
     "federation": (
         "kind", "place", "method", "preset", "settings", "audit_level", "accuracy_limit", "keep_days", "together",
-        "allowance", "description", "registered",
+        "allowance", "four_eyes", "description", "registered",
     ),
 }  # fmt: skip
 """What is held against events. A federation's lease comes and goes."""

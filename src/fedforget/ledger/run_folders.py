@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
 from fedforget.params import State, first_non_finite
+from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Run
 
 
@@ -34,6 +37,30 @@ def read_run(folder: Path) -> tuple[Run, State]:
     if broken is not None:
         raise InputError(f"The model of {folder} is broken: '{broken}' holds values that are no numbers; train again.")
     return run, model
+
+
+def check_held(folder: Path, request: ErasureRequest) -> None:
+    """Refuse samples that the client does not hold, where its run folder is on this machine. Elsewhere the client
+    itself refuses them."""
+    if not (folder / "run.json").is_file():
+        return
+    held = _held_ids(str(folder)).get(request.client, torch.empty(0, dtype=torch.int64))
+    asked = torch.tensor(request.sample_ids, dtype=torch.int64)
+    if strange := asked[~torch.isin(asked, held)].tolist():
+        first = ", ".join(map(str, strange[:5])) + (", ..." if len(strange) > 5 else "")
+        whose = f"client {request.client}"
+        raise InputError(
+            f"{len(strange)} of the {len(asked)} samples are not {whose}'s: {first}. Use the numbers that {whose} has "
+            f"for its own samples{f', such as {int(held[0])}' if len(held) else ''}."
+        )
+
+
+@lru_cache(maxsize=8)
+def _held_ids(folder: str) -> dict[int, Tensor]:
+    """The sample ids of each client of a run. Which they are follows from the run's configuration."""
+    config = Run(Path(folder)).config
+    federation = config.build_federation(config.load_dataset())
+    return {client: federation.client(client).samples.ids.clone() for client in federation.clients}
 
 
 def check_fits(model: Mapping[str, Tensor], network: Mapping[str, Tensor], folder: Path) -> None:

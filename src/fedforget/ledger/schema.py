@@ -128,6 +128,8 @@ class Federation(Base):
     """How many waiting requests are served in one go; 1: one after another."""
     allowance: Mapped[int]
     """How often one client's requests may send a climb up to Retrain without an officer: see `allowance`."""
+    four_eyes: Mapped[bool] = mapped_column(default=False)
+    """Whether somebody else decides than who submitted or accepted the request."""
     description: Mapped[dict[str, Any]]
     """`federations.Description`: clients, classes, counts."""
     registered: Mapped[datetime]
@@ -194,7 +196,7 @@ class Request(Base):
     """An erasure request. The same request twice has the same `fingerprint`, and is one request."""
 
     __tablename__ = "requests"
-    inner = frozenset({"fingerprint", "claim"})
+    inner = frozenset({"fingerprint", "claim", "words"})
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
     fingerprint: Mapped[str] = mapped_column(String(64), unique=True)
     federation: Mapped[str] = mapped_column(ForeignKey("federations.name"))
@@ -205,7 +207,12 @@ class Request(Base):
     target: Mapped[str]
     """Canonical JSON of an `ErasureRequest`."""
     ground: Mapped[str] = mapped_column(String(32))
+    channel: Mapped[str | None] = mapped_column(String(32))
+    """How it came in; None: nobody said."""
+    words: Mapped[str] = mapped_column(default="")
+    """What it is found by, case-folded."""
     received: Mapped[datetime]
+    """When it reached the organisation: the month runs from there, not from when it was typed in."""
     due: Mapped[datetime]
     extended: Mapped[int] = mapped_column(default=0)
     """By how many months."""
@@ -226,7 +233,12 @@ class Request(Base):
     version: Mapped[int | None]
     """The version that forgot it."""
     effort: Mapped[str | None] = mapped_column(String(16))
-    """The rung that a person chose, in place of what the federation does: retrain."""
+    """The one rung that a person chose, in place of what the federation does. This and the next four are of this
+    request alone; None: as its federation has it. See `serving`."""
+    at_most: Mapped[str | None] = mapped_column(String(16))
+    method: Mapped[str | None] = mapped_column(String(64))
+    accuracy_limit: Mapped[float | None]
+    keep_days: Mapped[int | None]
     evidence: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     report: Mapped[str | None] = mapped_column(ForeignKey("documents.sha256"))
     __table_args__ = (
@@ -264,6 +276,7 @@ class Candidate(Base):
     parent: Mapped[int]
     """The version it was made from."""
     sha256: Mapped[str] = mapped_column(String(64))
+    verdict: Mapped[str | None] = mapped_column(String(32))
     result: Mapped[dict[str, Any]]
     made: Mapped[datetime]
 

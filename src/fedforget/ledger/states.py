@@ -4,13 +4,13 @@
         │            │        │  ^  ^         │            │  │        │
         │            │        │  │  └─────────┴── retry ───┘  │        │ rolled back
         v            v        v  │                 │          v        │
-        └────────> refused <──┘  └──── failed <────┴─────< deciding ───┼──> done
+        └────────> refused <──┘  └──── failed <────┴─────< deciding ───┼──> done, refused
                       ^                 │   ^                          │
                       └─────────────────┘   └──────────────────────────┘
 
 `deciding`: the ladder or the audit found neither `forgotten` nor `exact`, or retained accuracy fell too far since the
-first version; an officer publishes all the same (done), rejects (failed), or has it retrained (queued). `failed` is for
-a person: queue it again, to be retrained or as before, or refuse it with the reason."""
+first version; an officer publishes all the same (done), rejects (failed), has it tried on another rung (queued), or
+refuses the request. `failed` is for a person: queue it again, on a rung or as before, or refuse it with the reason."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
     _S.QUEUED: frozenset({_S.FORGETTING, _S.REFUSED}),
     _S.FORGETTING: frozenset({_S.AUDITING, _S.QUEUED, _S.FAILED}),
     _S.AUDITING: frozenset({_S.DONE, _S.DECIDING, _S.QUEUED, _S.FAILED}),
-    _S.DECIDING: frozenset({_S.DONE, _S.FAILED, _S.QUEUED}),
+    _S.DECIDING: frozenset({_S.DONE, _S.FAILED, _S.QUEUED, _S.REFUSED}),
     _S.FAILED: frozenset({_S.QUEUED, _S.REFUSED}),
     _S.DONE: frozenset({_S.FAILED}),
     _S.REFUSED: frozenset(),
@@ -87,3 +87,15 @@ class Ground(StrEnum):
     UNLAWFUL = "unlawful"
     LEGAL_OBLIGATION = "legal obligation"
     OTHER = "other"
+
+
+class Channel(StrEnum):
+    """How a request reached the organisation."""
+
+    LETTER = "letter"
+    EMAIL = "e-mail"
+    PHONE = "phone"
+    IN_PERSON = "in person"
+    FORM = "web form"
+    SYSTEM = "another system"
+    AUTHORITY = "an authority"

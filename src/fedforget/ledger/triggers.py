@@ -54,7 +54,8 @@ RULES: tuple[Rule, ...] = (
     Rule("request_moves", "requests", "UPDATE", _illegal(TRANSITIONS),
          "a request cannot go from this state to that one"),
     Rule("request_stays", "requests", "UPDATE",
-         _changed("id", "fingerprint", "federation", "asked_by", "subject", "client", "target", "ground", "received"),
+         _changed("id", "fingerprint", "federation", "asked_by", "subject", "client", "target", "ground", "received",
+                  "channel", "words"),
          "what was asked cannot be changed"),
     Rule("request_due", "requests", "UPDATE",
          f"NEW.extended < OLD.extended OR NEW.due < OLD.due OR (NEW.extended = OLD.extended AND {_changed('due')})",
@@ -62,8 +63,9 @@ RULES: tuple[Rule, ...] = (
     Rule("request_served", "requests", "UPDATE", f"NEW.state = OLD.state AND {_changed('version')}",
          "the version that served a request is set when it is done"),
     Rule("request_effort", "requests", "UPDATE",
-         f"{_changed('effort')} AND (OLD.state = NEW.state OR NEW.state <> 'queued' OR NEW.effort IS NULL)",
-         "a person chooses a rung when the request is queued again"),
+         f"{_changed('effort', 'at_most', 'method', 'accuracy_limit', 'keep_days')}"
+         " AND OLD.state IN ('forgetting', 'auditing', 'done', 'refused')",
+         "how a request is served cannot be changed while a worker has it, nor after it ended"),
     Rule("request_kept", "requests", "DELETE", None, "a request is never deleted"),
     Rule("version_begins", "versions", "INSERT",
          "NEW.state <> 'current' OR NEW.number <> 1 + coalesce((SELECT max(number) FROM versions"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, insert, select
+from sqlalchemy import and_, delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.thresholds import held_against
@@ -17,12 +17,14 @@ from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.core import Core, head_of
 from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.eyes import check_eyes
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys, key_id
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.results import CheckedResult, Handover, check_result, fall
 from fedforget.ledger.schema import Candidate, Certificate, Document, Event, Remains, Request, Version
+from fedforget.ledger.serving import limit_of
 from fedforget.ledger.states import RequestState, VersionKind, VersionState
 from fedforget.ledger.withdrawals import withdraw_all
 from fedforget.ledger.work import Claim, Work, current_version
@@ -68,14 +70,13 @@ class Versions:
             return {}
         own = and_(Version.federation == Request.federation, Version.number == Request.version)
         query = (
-            select(Request.id, Version.verdict, Candidate.result)
+            select(Request.id, func.coalesce(Version.verdict, Candidate.verdict))
             .outerjoin(Version, own)
             .outerjoin(Candidate, Candidate.claim == Request.claim)
             .where(Request.id.in_(ids))
         )
         with self._core.reading() as session:
-            said = {id: verdict or (held and held["verdict"]["word"]) for id, verdict, held in session.execute(query)}
-        return {id: word for id, word in said.items() if word}
+            return {id: word for id, word in session.execute(query) if word}
 
     def served(self, federation: str) -> list[Request]:
         """All requests that the current version has forgotten, oldest first: a method must know them."""
@@ -99,7 +100,8 @@ class Versions:
                 row = {"sha256": sha256, "kind": kind, "content": text, "made": self._core.clock()}
                 session.execute(self._core.insert(Document).values(row).on_conflict_do_nothing())
             over = None if claim.at_most is None else why_held(claim.federation, claim.requests)
-            reason = checked.reason_to_hold(claim.federation.accuracy_limit, _lost(session, claim.parent), over)
+            limit = limit_of(claim.federation, requests[0])  # what is served together has the same
+            reason = checked.reason_to_hold(limit, _lost(session, claim.parent), over)
             if reason is None:
                 finished = self._publish(session, claim.federation.name, requests, checked, claim.actor)
             else:
@@ -112,7 +114,8 @@ class Versions:
     ) -> Finished:
         values = {
             "claim": claim.id, "federation": claim.federation.name, "parent": claim.parent.number,
-            "sha256": result.model, "result": result.to_json(), "made": self._core.clock(),
+            "sha256": result.model, "verdict": result.verdict["word"], "result": result.to_json(),
+            "made": self._core.clock(),
         }  # fmt: skip
         session.execute(insert(Candidate).values(values))
         papers = {"evidence": result.values["evidence"], "report": result.values["report"]}
@@ -136,6 +139,7 @@ class Versions:
                 raise ConflictError("The request does not wait for a decision.")
             claim = candidate.claim
             requests = locked(session, Request.claim == claim)
+            check_eyes(session, name, requests, actor)
             session.execute(delete(Candidate).where(Candidate.claim == claim))
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
@@ -154,27 +158,6 @@ class Versions:
             self._models.check(checked.model)
             decision = {"officer": actor, "reason": reason, "held": requests[0].reason}
             return self._publish(session, name, requests, checked, actor, decision)
-
-    def retrain(self, id: str, *, actor: str) -> list[Request]:
-        """Have a request retrained that an officer must decide about, or that failed: exact, whatever could be shown of
-        less. What waited for the decision is destroyed; requests that were served together go on together."""
-        name = self._requests.get(id).federation
-        with self._core.writing() as session:
-            self._federations.lock(session, name)
-            requests = locked(session, Request.id == id)
-            said: dict[str, Any] = {"effort": "retrain"}
-            if requests[0].state == RequestState.DECIDING:
-                requests = locked(session, Request.claim == requests[0].claim)
-                gone = delete(Candidate).where(Candidate.claim == requests[0].claim).returning(Candidate)
-                candidate = session.scalars(gone).one()
-                if candidate.result["verdict"]["word"] == "exact":
-                    raise ConflictError("What waits was retrained already, so doing it again would change nothing.")
-                said["destroyed"] = self._models.destroy_unnamed(session, candidate.sha256)
-            elif requests[0].state != RequestState.FAILED:
-                raise ConflictError(f"The request is {requests[0].state}; it cannot be retrained now.")
-            fresh = {"effort": "retrain", "attempts": 0, "failures": 0, "not_before": self._core.clock()}
-            self._requests.move(session, requests, RequestState.QUEUED, actor, said=said, also=fresh)
-            return requests
 
     def _publish(
         self,
@@ -200,6 +183,7 @@ class Versions:
         }  # fmt: skip
         if decision is not None:
             proof["decision"] = dict(decision)
+        proof |= {"retrain": result.retrain} if result.retrain else {}
         papers = {"version": version.number, "evidence": version.evidence, "report": version.report}
         self._requests.move(session, requests, RequestState.DONE, actor, said=proof, also=papers)
         ledger, key = head_of(session).ledger, key_id(private.public_key())

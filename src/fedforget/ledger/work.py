@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import and_, or_, select
@@ -25,12 +26,15 @@ from fedforget.ledger.core import Core
 from fedforget.ledger.errors import LeaseLostError
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.schema import Event, Federation, Progress, Request, Version
+from fedforget.ledger.serving import limit_of
 from fedforget.ledger.states import AT_WORK, RequestState, VersionState
 
 MOST_FAILURES = 3
 """After this many failures in a row a person must look."""
 MOST_ATTEMPTS = 100
 """A request that was begun this often is what kills its worker."""
+ALIKE = ("effort", "at_most", "method", "accuracy_limit")
+"""What requests that are served together have in common."""
 FIRST_BACK_OFF = timedelta(seconds=30)
 """Doubled with every failure."""
 
@@ -80,8 +84,8 @@ class Work:
             found.claim, found.worker, found.lease_until = id, worker, now + timedelta(seconds=lease_seconds)
             parent = current_version(session, found.name)
             over = beyond(session, found, requests, now)
-            at_most = below_the_top(found) if over else None
-            fixed = thresholds() | {"accuracy_limit": found.accuracy_limit, "audit_level": found.audit_level}
+            at_most = below_the_top(found, requests[0]) if over else None
+            fixed = thresholds() | {"accuracy_limit": limit_of(found, requests[0]), "audit_level": found.audit_level}
             said = {"claim": id, "version": parent.number, "thresholds": fixed}
             said |= {"at_most": at_most} if over else {}
             for request in requests:
@@ -134,7 +138,7 @@ class Work:
         # Features and samples are judged by different measures, so one version cannot be judged for both. And nobody
         # ends below Retrain because of another client's requests.
         over = beyond(session, federation, together, now)
-        alike = {r.id: (about_features([r.erasure]), r.effort, r.id in over) for r in together}
+        alike = {r.id: (about_features([r.erasure]), *map(partial(getattr, r), ALIKE), r.id in over) for r in together}
         return [r for r in together if alike[r.id] == alike[together[0].id]]
 
     def heartbeat(self, claim: Claim, lease_seconds: float = 60.0) -> None:

@@ -16,7 +16,6 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from fedforget.audit.thresholds import thresholds
 from fedforget.errors import DivergedError, FedForgetError, InputError
@@ -27,10 +26,10 @@ from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.executors import Executor, LocalExecutor
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.results import Handover
+from fedforget.ledger.serving import serving
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
 from fedforget.ledger.workplace import remains, sweep, workplace
-from fedforget.methods import LADDER
 from fedforget.requests import describe_requests
 from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, NotWanted, Outcome, clear, each_once, prepare
@@ -153,11 +152,9 @@ class Worker:
 
     def _job(self, claim: Claim, executor: Executor) -> Job:
         federation, parent = claim.federation, claim.parent
-        how: dict[str, Any] = {name: getattr(federation, name) for name in ("method", "preset", "settings")}
-        if (effort := claim.requests[0].effort) is not None:  # what is claimed together has the same
-            how = {"method": LADDER, "preset": "default", "settings": {"lowest": effort}}
+        method, preset, settings = serving(federation, claim.requests[0])  # what is claimed together has the same
         if claim.at_most is not None:
-            how["settings"] = {**federation.settings, "at_most": claim.at_most}
+            settings["at_most"] = claim.at_most
         self.ledger.models.check(parent.sha256)
         run = Run(executor.run_folder(federation.place))
         served = (*run.served, *(request.erasure for request in self.ledger.versions.served(federation.name)))
@@ -168,7 +165,9 @@ class Worker:
             sha256=parent.sha256,
             requests=each_once(request.erasure for request in claim.requests),
             served=each_once(served),
-            **how,
+            method=method,
+            preset=preset,
+            settings=settings,
             level=federation.audit_level,
             history=None if run.config.history_interval is None else str(run.folder.resolve() / "history"),
             exact=parent.verdict == "exact",
