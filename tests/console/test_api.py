@@ -96,13 +96,61 @@ def test_decide_retry_and_roll_back(program: Program, world: World):
 def test_have_it_retrained(program: Program, world: World):
     request = world.queued()
     world.serve(says="not forgotten")
-    path = f"/api/v1/requests/{request.id}/retrain"
-    assert program(Role.OPERATOR).post(path).status_code == 403
-    assert program(Role.OFFICER).post(path).json()["state"] == "queued"
+    path = f"/api/v1/requests/{request.id}/again"
+    assert program(Role.OPERATOR).post(path, json={}).status_code == 403
+    options = program(Role.OFFICER).get(f"/api/v1/requests/{request.id}/options").json()
+    assert [(o["act"], o["effort"]) for o in options] == [
+        ("again", "overwrite"), ("again", "retrain"), ("publish", None), ("refuse", None),
+    ]  # fmt: skip
+    assert all(option["costs"] and option["buys"] for option in options)
+    assert program(Role.OFFICER).post(path, json={}).json()["state"] == "queued"
     assert world.claim().requests[0].effort == "retrain"
-    answer = program(Role.OFFICER).post(path)
+    answer = program(Role.OFFICER).post(path, json={"effort": "rebuild"})
     assert answer.status_code == 409
-    assert answer.json()["detail"] == "The request is forgetting; it cannot be retrained now."
+    assert answer.json()["detail"] == "The request is forgetting; it cannot be tried again now."
+
+
+def test_receipt_identity_and_search(program: Program, world: World):
+    oscar = program(Role.OFFICER)
+    early = {"received": "2026-01-05", "channel": "letter"}
+    made = oscar.post("/api/v1/requests", json=ASK | early).json()
+    assert (made["received"][:10], made["due"][:10], made["channel"]) == ("2026-01-05", "2026-02-05", "letter")
+    late = oscar.post("/api/v1/requests", json=ASK | {"subject": "x", "received": "2027-01-05"})
+    assert (late.status_code, "lies in the future" in late.json()["detail"]) == (422, True)
+    path = f"/api/v1/requests/{made['id']}"
+    assert oscar.post(f"{path}/identity", json={"how": "By telephone, at the known number."}).status_code == 200
+    assert program(Role.REQUESTER).post(f"{path}/identity", json={"how": "x"}).status_code == 403
+    assert oscar.get(f"{path}/events").json()[-1]["kind"] == "identity checked"
+
+    def found(**asked: str) -> int:
+        return len(oscar.get("/api/v1/requests", params=asked).json()["requests"])
+
+    assert found(text=made["subject"][1:].upper()) == found(ground=made["ground"]) == 1
+    assert found(received_from="2026-01-05T00:00:00", received_before="2026-01-06T00:00:00") == 1
+    assert found(text="%") == found(verdict="exact") == found(received_from="2026-01-06T00:00:00") == 0
+
+
+def test_served_in_another_way(program: Program, world: World):
+    oscar, request = program(Role.OFFICER), world.ask()
+    change = {"keep_days": 5, "four_eyes": True, "settings": {"at_most": "rebuild"}, "reason": "We want it so."}
+    for role in (Role.OPERATOR, Role.AUDITOR):
+        assert program(role).post("/api/v1/federations/digits/change", json=change).status_code == 403
+    changed = oscar.post("/api/v1/federations/digits/change", json=change).json()
+    assert (changed["keep_days"], changed["four_eyes"], changed["settings"]["at_most"]) == (5, True, "rebuild")
+    path = f"/api/v1/requests/{request.id}/choose"
+    assert oscar.post(path, json={"at_most": "overwrite", "keep_days": 1}).json()["at_most"] == "overwrite"
+    assert oscar.post(path, json={"at_most": None}).json()["at_most"] is None
+    assert oscar.post(path, json={"at_most": "moon"}).status_code == 422
+    assert program(Role.OPERATOR).post(path, json={}).status_code == 403
+
+
+def test_several_are_accepted_at_once(program: Program, world: World):
+    ids, gone = [world.ask().id for _ in range(3)], world.served().id
+    told = program(Role.OFFICER).post("/api/v1/requests/accept", json={"ids": [*ids, gone, "0" * 32]}).json()
+    assert [one["state"] for one in told] == ["queued"] * 3 + [None, None]
+    assert [one["problem"] for one in told[3:]] == [
+        "The request is done; it cannot become accepted by this.", f"There is no request '{'0' * 32}'.",
+    ]  # fmt: skip
 
 
 def test_pages_of_requests(program: Program, world: World):

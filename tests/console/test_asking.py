@@ -65,7 +65,7 @@ def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: 
 @pytest.mark.parametrize(
     ("change", "describes"),
     [
-        ({}, "class 1 of client 0"),
+        ({}, "class 1 (one) of client 0"),
         ({"kind": "client"}, "everything of client 0"),
         ({"kind": "samples", "sample_ids": "3, 1\n 2;3"}, "3 samples of client 0"),
         ({"kind": "feature", "feature": " 5"}, "column 5 of client 0"),
@@ -210,7 +210,8 @@ def test_have_it_retrained(visit: Of, world: World):
     assert "Have it retrained" not in visit(Role.OPERATOR).get(f"/requests/{request.id}").text
     oscar = visit(Role.OFFICER)
     assert "Have it retrained" in oscar.get(f"/requests/{request.id}").text
-    assert act(oscar, request.id, "retrain") == 303
+    assert act(oscar, request.id, "again", effort="moon") == 422
+    assert act(oscar, request.id, "again", effort="retrain") == 303
     assert world.ledger.requests.get(request.id).effort == "retrain"
     assert "Have it retrained" not in oscar.get(f"/requests/{request.id}").text
 
@@ -224,7 +225,7 @@ def test_what_waits_for_an_officer_never_looks_done(visit: Of, world: World):
     state = '<span class="badge decide">deciding</span> <span class="said bad">over-forgotten</span>'
     assert state in queue
     assert state in page
-    assert "<title>Forget class 1 of client 0: over-forgotten" in page
+    assert "<title>Forget class 1 (one) of client 0: over-forgotten" in page
     assert 'badge good">done' not in queue + page
     assert act(oscar, request.id, "decide", publish="yes", reason="The client knows <all>.") == 303
     queue, page = (oscar.get(path).text for path in ("/?view=done", f"/requests/{request.id}"))
@@ -261,7 +262,7 @@ def test_forgotten_by_is_said_where_the_target_is_gone(visit: Of, world: World, 
     oscar = visit(Role.OFFICER)
     queue, page = (oscar.get(path).text for path in ("/?view=done", f"/requests/{request.id}"))
     assert f'<span class="badge good">done</span> <span class="said good">{says}</span>' in queue
-    assert f"<title>Forget class 1 of client 0: {says}" in page
+    assert f"<title>Forget class 1 (one) of client 0: {says}" in page
     assert "<dt>Forgotten by</dt><dd>version 2</dd>" in page
     assert "decided to publish" not in page
 
@@ -359,7 +360,7 @@ def test_the_queue_in_pages_and_views(visit: Of, world: World):
     assert ann.get(following[1].replace("&amp;", "&")).text.count("<tr class=") == 2
     assert "finished" in ann.get("/?view=done").text
     assert "finished" not in page
-    assert ann.get("/?subject=case-07").text.count("<tr class=") == 1
+    assert ann.get("/?text=case-07").text.count("<tr class=") == 1
     assert "No request here" in ann.get("/?federation=other").text
     assert ann.get("/?after=nonsense").status_code == 422
     assert ann.get("/?view=nonsense").status_code == 200
@@ -381,3 +382,115 @@ def test_progress_is_told_as_it_comes(visit: Of, world: World):
     world.ledger.work.start_audit(claim)
     world.ledger.versions.finish(claim, world.result(claim))
     assert told() == ("done", None, None, True)
+
+
+def test_the_month_runs_from_the_day_of_receipt(visit: Of, world: World):
+    oscar = visit(Role.OFFICER)
+    page = oscar.get("/requests/new").text
+    assert 'max="2026-01-31"' in page
+    assert oscar.post("/requests", ASK | {"received": "2026-01-10", "channel": "e-mail"}).status_code == 303
+    (request,) = world.ledger.requests.page().requests
+    assert (request.due.isoformat()[:10], request.channel) == ("2026-02-10", "e-mail")
+    for day, words in (("2026-03-10", "lies in the future"), ("2006-01-10", "look at the year"), ("x", "is no day")):
+        answer = oscar.post("/requests", ASK | {"subject": "case-2", "received": day})
+        assert answer.status_code == 422
+        assert words in answer.text
+
+
+def test_said_of_one_request_on_the_form_and_later(visit: Of, world: World):
+    oscar = visit(Role.OFFICER)
+    wrong = oscar.post("/requests", ASK | {"effort": "at most rebuild", "method": "retrain"})
+    assert wrong.status_code == 422
+    assert "A highest rung is about the ladder" in wrong.text
+    assert not world.ledger.requests.page().requests, "nothing was written"
+    oscar.post("/requests", ASK | {"effort": "at most overwrite", "accuracy_limit": "3,5", "accept": "yes"})
+    (request,) = world.ledger.requests.page().requests
+    assert (request.at_most, request.accuracy_limit, request.state) == ("overwrite", 3.5, "queued")
+    assert "Highest rung" in oscar.get(f"/requests/{request.id}").text
+    assert act(oscar, request.id, "choose", effort="rebuild", keep_days="2") == 303
+    request = world.ledger.requests.get(request.id)
+    assert (request.effort, request.at_most, request.accuracy_limit, request.keep_days) == ("rebuild", None, None, 2)
+    assert act(oscar, request.id, "choose", keep_days="many") == 422
+    visit(Role.REQUESTER).post("/requests", ASK | {"subject": "case-9", "effort": "retrain"})
+    assert world.ledger.requests.page(subject="case-9").requests[0].effort is None, "that is an officer's to say"
+
+
+def test_identity_on_the_page(visit: Of, world: World):
+    request = world.ask()
+    page = visit(Role.OPERATOR).get(f"/requests/{request.id}").text
+    assert "nobody noted a check" in page
+    assert act(visit(Role.OPERATOR), request.id, "identity", how="Known from the <contract>.") == 303
+    page = visit(Role.OFFICER).get(f"/requests/{request.id}").text
+    assert "checked by otto" in page
+    assert "Known from the &lt;contract&gt;." in page
+
+
+def test_what_can_be_done_next_stands_on_the_page(visit: Of, world: World):
+    request = world.queued()
+    world.serve(says="not forgotten")
+    page = visit(Role.OFFICER).get(f"/requests/{request.id}").text
+    assert "What can be done next" in page
+    for words in ("Try the rung overwrite", "Have it retrained", "Publish it all the same", "Refuse the request"):
+        assert f"<h3>{words}</h3>" in page
+    assert page.count("what it costs here is not known") == 2, "there is no history"
+    assert "What can be done next" not in visit(Role.OPERATOR).get(f"/requests/{request.id}").text
+    assert act(visit(Role.OFFICER), request.id, "refuse", reason="Kept by law.") == 303
+    assert world.ledger.requests.get(request.id).state == "refused"
+
+
+def test_accept_what_is_ticked(visit: Of, world: World):
+    oscar, ids = visit(Role.OFFICER), [world.ask().id for _ in range(3)]
+    page = oscar.get("/?view=new").text
+    assert all(f'name="id-{id}"' in page for id in ids)
+    world.ledger.requests.refuse(ids[2], "no", actor="oscar")
+    page = oscar.post("/requests/accept", {f"id-{id}": "yes" for id in ids[1:]}).text
+    assert "1 of 2 requests were accepted" in page
+    assert "The request is refused" in page
+    assert [world.ledger.requests.get(id).state for id in ids] == ["received", "queued", "refused"]
+    assert "Tick the requests" in oscar.post("/requests/accept").text
+    assert 'name="id-' not in visit(Role.AUDITOR).get("/?view=new").text
+
+
+def test_find_by_part_of_a_word(visit: Of, world: World):
+    one, two = world.ask(subject="Dsr-100"), world.ask(subject="dsr_7")
+    world.ledger.requests.refuse(two.id, "no", actor="oscar")
+    oscar = visit(Role.OFFICER)
+
+    def found(query: str) -> set[str]:
+        page = oscar.get(f"/?view=all&{query}").text
+        return {id for id in (one.id, two.id) if f"/requests/{id}" in page}
+
+    assert found("text=sr-1") == {one.id}
+    assert found("text=DSR") == found("text=client+0") == found("since=2026-01-31&until=2026-01-31") == {one.id, two.id}
+    assert found("text=r_7") == {two.id}
+    assert found("text=%25") == found("verdict=exact") == found("until=2026-01-30") == set()
+    page = oscar.get("/?text=x&since=yesterday").text
+    assert "is no day" in page
+    assert "<details open><summary>More to find by" in page
+
+
+def test_a_federation_is_changed_on_its_page(visit: Of, world: World):
+    oscar = visit(Role.OFFICER)
+    page = oscar.get("/federations/digits").text
+    assert "Serve requests in another way" in page
+    assert "Serve requests in another way" not in visit(Role.OPERATOR).get("/federations/digits").text
+    said = {"method": "ladder", "at_most": "rebuild", "exact_below": "0", "audit_level": "quick", "accuracy_limit": "4",
+            "keep_days": "9", "allowance": "3", "four_eyes": "yes", "reason": "We want to climb."}  # fmt: skip
+    wrong = oscar.post("/federations/digits/change", said | {"keep_days": "x"})
+    assert wrong.status_code == 422
+    assert "must be a whole number" in wrong.text
+    assert "We want to climb." in wrong.text, "nothing typed is lost"
+    assert oscar.post("/federations/digits/change", said | {"reason": ""}).status_code == 422
+    assert oscar.post("/federations/digits/change", said).status_code == 303
+    row = world.ledger.federations.get("digits")
+    assert row.settings == {"exact_below": 0.0, "at_most": "rebuild"}
+    assert (row.accuracy_limit, row.keep_days, row.four_eyes, row.together) == (4.0, 9, True, 1)
+    assert oscar.post("/federations/digits/change", said).status_code == 409
+    assert oscar.post("/federations/digits/change", said | {"method": "retrain"}).status_code == 303
+    assert world.ledger.federations.get("digits").settings == {}
+
+
+def test_a_class_is_called_by_its_name(visit: Of, world: World):
+    request = world.ask()
+    for path in ("/", f"/requests/{request.id}"):
+        assert "class 1 (one) of client 0" in visit(Role.OFFICER).get(path).text

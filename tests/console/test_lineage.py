@@ -44,7 +44,7 @@ def test_the_page_draws_it(visit: Of, world: World):
     world.served()
     page = visit(Role.AUDITOR).get("/federations/digits").text
     assert page.count('<circle class="node') == 2
-    assert "class 1 of client 0 · forgotten" in page
+    assert "class 1 (one) of client 0 · forgotten" in page
     requester = visit(Role.REQUESTER).get("/federations/digits").text
     assert "<circle" not in requester
     assert "SHA-256" not in requester

@@ -18,7 +18,7 @@ from fedforget.ledger.states import Role
 @pytest.mark.daily(4)
 @pytest.mark.parametrize(
     "path", ["/", "/?view=all", "/requests/new", "/federations", "/federations/digits", "/trail", "/verify", "/account",
-             "/accounts"],
+             "/accounts", "/glossary", "/?view=new"],
 )  # fmt: skip
 def test_pages_are_served(visit: Of, world: World, path: str):
     world.served()
@@ -47,8 +47,8 @@ def test_of_a_feature_the_page_shows_the_sensitivity():
     assert view is not None
     heard, accuracy = view.rows
     assert (heard.place(0.08), heard.place(0.02), heard.shown(heard.after)) == (400.0, 100.0, "0.0200")
-    assert heard.words == "before 0.0800, after 0.0200, Retrain 0.0200"
-    assert accuracy.words == "before 86.5 %, after 95.0 %, Retrain 96.5 %"
+    assert heard.words == "before 0.0800, after 0.0200, models that never saw it 0.0200"
+    assert accuracy.words == "before 86.5 %, after 95.0 %, models that never saw it 96.5 %"
     assert [chart.caption for chart in view.charts] == ["Sensitivity to the feature"]
     page = environment().get_template("evidence.html").render(evidence=view)
     assert "0.0800 → 0.0200</span>" in page

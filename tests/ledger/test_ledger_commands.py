@@ -123,9 +123,28 @@ def test_what_an_officer_wants_retrained(fedforget: Command):
     world = fedforget.world
     held = world.queued()
     world.serve(says="not forgotten")
-    assert "is queued" in fedforget("request", "retrain", held.id)
+    assert "never tried in this federation" in fedforget("request", "options", held.id)
+    assert [option["act"] for option in fedforget.json("request", "options", held.id)][-2:] == ["publish", "refuse"]
+    assert "is queued" in fedforget("request", "again", held.id)
     assert world.ledger.requests.get(held.id).effort == "retrain"
-    assert "is queued; it cannot be retrained now" in fedforget.refused("request", "retrain", held.id)
+    assert "it cannot be tried again now" in fedforget.refused("request", "again", held.id, "--effort", "rebuild")
+    assert "neither waits" in fedforget("request", "options", held.id)
+
+
+def test_how_requests_are_served_is_changed_from_a_terminal(fedforget: Command):
+    world = fedforget.world
+    line = fedforget("ledger", "change", "digits", "--at-most", "rebuild", "--four-eyes", "--reason", "We want it.")
+    assert "digits is served by ladder (default) from now on" in line
+    row = world.ledger.federations.get("digits")
+    assert (row.settings["at_most"], row.four_eyes) == ("rebuild", True)
+    assert "The rung 'x'" in fedforget.refused("ledger", "change", "digits", "--effort", "x", "--reason", "y")
+    one, two = world.ask().id, world.ask().id
+    fedforget("request", "choose", one, "--effort", "rebuild", "--keep-days", "1")
+    assert (world.ledger.requests.get(one).effort, world.ledger.requests.get(one).keep_days) == ("rebuild", 1)
+    fedforget("request", "identity", one, "--how", "Known from the contract.")
+    assert world.ledger.trail.events(request=one, limit=1)[0].kind == "identity checked"
+    assert fedforget("request", "accept", one, two).count("is queued") == 2
+    assert len(fedforget.json("request", "list", "--find", one[2:9].upper())) == 1
 
 
 def test_a_federation_says_below_which_forecast_it_is_simply_retrained(fedforget: Command, run: Path):
@@ -169,7 +188,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0007 already" in fedforget("ledger", "migrate")
+    assert "is 0008 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):

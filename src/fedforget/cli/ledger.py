@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
 
 ledger_app = typer.Typer(
-    help="The ledger itself: backup, restore, pin, check, withdrawals, lineage, migrate, register, rollback.",
+    help="The ledger itself: backup, restore, pin, check, withdrawals, lineage, migrate, register, change, rollback.",
     no_args_is_help=True,
 )
 PinOption = Annotated[
@@ -198,4 +198,37 @@ def register(
         settings={} if exact_below is None else {"exact_below": exact_below},
     )  # fmt: skip
     line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
+    return Shown(federation.to_json(), [line])
+
+
+@ledger_command(ledger_app, "change", Permission.CHOOSE)
+def change(
+    ledger: Ledger,
+    who: Acting,
+    name: Annotated[str, typer.Argument(help="The federation.", metavar="NAME")],
+    reason: ReasonOption,
+    method: Annotated[str | None, typer.Option(help="The method that serves its requests.")] = None,
+    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
+    effort: Annotated[str | None, typer.Option(metavar="RUNG", help="Try this one rung alone.")] = None,
+    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")] = None,
+    exact_below: Annotated[float | None, typer.Option(help="Retrain at once below so many seconds.")] = None,
+    audit_level: Annotated[str | None, typer.Option(help="alone, quick or full.")] = None,
+    accuracy_limit: Annotated[float | None, typer.Option(help="Points of retained accuracy in all.")] = None,
+    keep_days: Annotated[int | None, typer.Option(help="How long superseded weights stay.")] = None,
+    together: Annotated[int | None, typer.Option(help="How many waiting requests are served in one go.")] = None,
+    allowance: Annotated[int | None, typer.Option(help="Climbs to Retrain of a client in 30 days.")] = None,
+    four_eyes: Annotated[
+        bool | None, typer.Option("--four-eyes/--two-eyes", help="Who submitted or accepted does not decide.")
+    ] = None,
+) -> Shown:
+    """Serve a federation's requests in another way from now on; what is left out stays."""
+    rungs = {"lowest": effort, "at_most": at_most or effort, "exact_below": exact_below}
+    given = {
+        "method": method, "preset": preset, "audit_level": audit_level, "accuracy_limit": accuracy_limit,
+        "keep_days": keep_days, "together": together, "allowance": allowance, "four_eyes": four_eyes,
+        "settings": {key: value for key, value in rungs.items() if value is not None} or None,
+    }  # fmt: skip
+    changes: Any = {key: value for key, value in given.items() if value is not None}
+    federation = ledger.federations.change(name, reason, actor=who.actor, **changes)
+    line = f"{federation.name} is served by {federation.method} ({federation.preset}) from now on."
     return Shown(federation.to_json(), [line])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,9 +21,11 @@ from fedforget.errors import InputError
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
     from fedforget.ledger.schema import Request
+    from fedforget.ledger.serving import Choices
 
 request_app = typer.Typer(
-    help="Requests: submit, list, show, accept, refuse, extend, retry, decide, retrain, withdraw.", no_args_is_help=True
+    help="Requests: submit, list, show, accept, refuse, extend, options, decide, again, choose, withdraw, and more.",
+    no_args_is_help=True,
 )
 IdArgument = Annotated[str, typer.Argument(help="The request's id, or its first digits.", metavar="ID")]
 
@@ -39,12 +42,17 @@ def submit(
     samples: SamplesOption = None,
     feature: FeatureOption = None,
     whole_client: WholeOption = False,
+    received: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The day it reached you; the month runs from it.")
+    ] = None,
+    channel: Annotated[str | None, typer.Option(help="How it came in, such as letter or e-mail.")] = None,
 ) -> Shown:
     """Hand in a request. The same one twice is one request."""
     target = read_options(client, label, samples, feature, whole_client)
     done = ledger.requests.submit(
-        federation, target, subject=subject, ground=ground, asked_by=who.account, actor=who.actor
-    )
+        federation, target, subject=subject, ground=ground, asked_by=who.account, actor=who.actor,
+        received=None if received is None else received.date(), channel=channel,
+    )  # fmt: skip
     request = done.request
     line = f"Request {request.id} is {request.state}: {target.describe()}, due {request.due:%Y-%m-%d}."
     known = "" if done.created else " It was there before; nothing was added."
@@ -56,6 +64,9 @@ def list_requests(
     ledger: Ledger,
     state: Annotated[list[str] | None, typer.Option(help="Only in this state; may be repeated.")] = None,
     federation: Annotated[str | None, typer.Option(help="Only of this federation.")] = None,
+    text: Annotated[str | None, typer.Option("--find", help="Parts of words; looks in every state.")] = None,
+    verdict: Annotated[str | None, typer.Option(help="Only with this verdict.")] = None,
+    ground: Annotated[str | None, typer.Option(help="Only on this legal ground.")] = None,
     due_within: Annotated[int | None, typer.Option(help="Only what is due within this many days, or late.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.")] = 50,
 ) -> Shown:
@@ -65,8 +76,9 @@ def list_requests(
     now = ledger.clock()
     before = None if due_within is None else now + timedelta(days=due_within)
     found = ledger.requests.page(
-        states=state or sorted(OPEN), federation=federation, due_before=before, order="due", limit=limit
-    ).requests
+        states=state or (None if text or verdict else sorted(OPEN)), federation=federation, text=text, verdict=verdict,
+        ground=ground, due_before=before, order="due", limit=limit,
+    ).requests  # fmt: skip
     said = ledger.versions.verdicts(found)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("id", "due", "state", "verdict", "federation", "subject", "target"):
@@ -112,17 +124,23 @@ def show(
 
 
 @ledger_command(request_app, "accept", Permission.ACCEPT)
-def accept(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
-    """Accept a request and queue it for a worker."""
-    found = ledger.requests.find(id)
-    ledger.requests.accept(found.id, actor=who.actor)
-    return _changed(ledger.requests.queue(found.id, actor=who.actor))
+def accept(
+    ledger: Ledger,
+    who: Acting,
+    ids: Annotated[list[str], typer.Argument(help="The requests' ids, or their first digits.", metavar="ID...")],
+) -> Shown:
+    """Accept requests and queue them for a worker."""
+    shown = []
+    for found in [ledger.requests.find(id) for id in ids]:
+        ledger.requests.accept(found.id, actor=who.actor)
+        shown.append(_changed(ledger.requests.queue(found.id, actor=who.actor)))
+    return shown[0] if len(shown) == 1 else Shown([one.values for one in shown], [*chain(*(s.lines for s in shown))])
 
 
 @ledger_command(request_app, "refuse", Permission.REFUSE)
 def refuse(ledger: Ledger, who: Acting, id: IdArgument, reason: ReasonOption) -> Shown:
     """Refuse a request, with the reason."""
-    return _changed(ledger.requests.refuse(ledger.requests.find(id).id, reason, actor=who.actor))
+    return _changed(ledger.decisions.refuse(ledger.requests.find(id).id, reason, actor=who.actor))
 
 
 @ledger_command(request_app, "extend", Permission.EXTEND)
@@ -157,11 +175,24 @@ def decide(
     return _changed(ledger.requests.get(found.id))
 
 
-@ledger_command(request_app, "retrain", Permission.DECIDE)
-def retrain(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
-    """Have a request retrained that waits for a decision or failed: exact, at the price of a training."""
+@ledger_command(request_app, "options")
+def options(ledger: Ledger, id: IdArgument) -> Shown:
+    """What can be done next with a request that waits or failed, what it costs here and what it buys."""
+    found = ledger.decisions.options(ledger.requests.find(id))
+    lines = [f"{option.words}. {option.buys}\n  Cost: {option.costs}" for option in found]
+    return Shown([vars(option) for option in found], lines or ["It neither waits for a decision, nor did it fail."])
+
+
+@ledger_command(request_app, "again", Permission.DECIDE)
+def again(
+    ledger: Ledger,
+    who: Acting,
+    id: IdArgument,
+    effort: Annotated[str, typer.Option(metavar="RUNG", help="overwrite, rebuild or retrain.")] = "retrain",
+) -> Shown:
+    """Have a request tried on one rung that waits for a decision or failed; see `options`."""
     found = ledger.requests.find(id)
-    ledger.decisions.again(found.id, actor=who.actor)
+    ledger.decisions.again(found.id, effort, actor=who.actor)
     return _changed(ledger.requests.get(found.id))
 
 
@@ -169,6 +200,34 @@ def retrain(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
 def withdraw(ledger: Ledger, who: Acting, id: IdArgument, reason: ReasonOption) -> Shown:
     """Withdraw the certificate of a request that is done, since it was found later that it does not hold."""
     return _changed(ledger.withdrawals.withdraw(ledger.requests.find(id).id, reason, actor=who.actor))
+
+
+@ledger_command(request_app, "choose", Permission.CHOOSE)
+def choose(
+    ledger: Ledger,
+    who: Acting,
+    id: IdArgument,
+    effort: Annotated[str | None, typer.Option(metavar="RUNG", help="Try this one rung alone.")] = None,
+    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")] = None,
+    method: Annotated[str | None, typer.Option(help="The method that serves it.")] = None,
+    accuracy_limit: Annotated[float | None, typer.Option(help="Points of retained accuracy it may cost.")] = None,
+    keep_days: Annotated[int | None, typer.Option(help="How long models stay that still know the data.")] = None,
+) -> Shown:
+    """Say how one request is served; what is left out is as the federation has it."""
+    choices: Choices = {"effort": effort, "at_most": at_most, "method": method}
+    choices |= {"accuracy_limit": accuracy_limit, "keep_days": keep_days}
+    return _changed(ledger.requests.choose(ledger.requests.find(id).id, choices, actor=who.actor))
+
+
+@ledger_command(request_app, "identity", Permission.CHECK_IDENTITY)
+def identity(
+    ledger: Ledger,
+    who: Acting,
+    id: IdArgument,
+    how: Annotated[str, typer.Option(help="How it was checked; never the number of a paper.")],
+) -> Shown:
+    """Note that somebody made sure that who asks is who they say."""
+    return _changed(ledger.requests.note_identity(ledger.requests.find(id).id, how, actor=who.actor))
 
 
 def _changed(request: Request) -> Shown:

@@ -20,7 +20,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedforget.audit.evidence import code_version
-from fedforget.console import accounts, federations, monitoring, oidc, problems, request_pages, requests, sign_in, trail
+from fedforget.console import (
+    accounts,
+    federations,
+    monitoring,
+    oidc,
+    problems,
+    request_pages,
+    requests,
+    sign_in,
+    trail,
+)
 from fedforget.console.monitoring import Meters
 from fedforget.console.problems import DeniedError, Problem, for_programs, problem_response
 from fedforget.console.rendering import render

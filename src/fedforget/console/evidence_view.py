@@ -48,7 +48,7 @@ class Row:
     def words(self) -> str:
         """For those who cannot see the line."""
         told = [("before", self.before), ("after", self.after)]
-        told += [("Retrain", sum(self.oracles) / len(self.oracles))] if self.oracles else []
+        told += [("models that never saw it", sum(self.oracles) / len(self.oracles))] if self.oracles else []
         return ", ".join(
             f"{who} {value:.1f} %" if self.percent else f"{who} {value:.4f}" for who, value in told if value is not None
         )

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from fastapi import Path
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from fedforget.audit.case import Level
 from fedforget.console.lineage import draw_lineage
-from fedforget.console.models import LARGEST_NUMBER, FederationOut, RollbackIn, VersionOut
+from fedforget.console.models import LARGEST_NUMBER, FederationIn, FederationOut, RollbackIn, VersionOut
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
 from fedforget.console.rendering import render, shown_on
-from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
+from fedforget.console.visitors import Posted, Visitor, allow, counted, decimal, guarded_router, whole_number
 from fedforget.errors import InputError
+from fedforget.ledger.federations import Settings
 from fedforget.ledger.schema import Request
 from fedforget.ledger.states import VersionState
+from fedforget.methods import LADDER, METHODS, RUNGS
 
 api = guarded_router(prefix=API, tags=["federations"])
 pages = guarded_router(include_in_schema=False)
@@ -24,6 +27,7 @@ Number = Annotated[int, Path(ge=1, le=LARGEST_NUMBER)]
 Reader = Annotated[Visitor, allow(Permission.SEE_FEDERATIONS)]
 VersionReader = Annotated[Visitor, allow(Permission.SEE_VERSIONS)]
 Roller = Annotated[Visitor, allow(Permission.ROLL_BACK)]
+Changer = Annotated[Visitor, allow(Permission.CHOOSE)]
 Starter = Annotated[Visitor, allow(Permission.START_DEMO)]
 
 
@@ -46,21 +50,59 @@ def one_federation(visitor: Reader, name: Name) -> FederationOut:
     return FederationOut.of(row, **visitor.description(row))
 
 
+@api.post("/federations/{name}/change")
+def change_federation(visitor: Changer, name: Name, change: FederationIn) -> FederationOut:
+    """How its requests are served from now on, with the reason."""
+    row = visitor.ledger.federations.change(name, change.reason, actor=visitor.name, **change.said())
+    visitor.console.glance.forget()
+    return FederationOut.of(row, **visitor.description(row))
+
+
 @pages.get("/federations/{name}")
 def show_federation(visitor: Reader, name: str) -> Response:
     """Its clients for everybody; its models for those who may see them."""
+    return _federation(visitor, name)
+
+
+def _federation(visitor: Visitor, name: str, form: dict[str, str] | None = None, **more: Any) -> Response:
     row = visitor.ledger.federations.get(name)
     versions = visitor.ledger.versions.of(name) if visitor.may(Permission.SEE_VERSIONS) else []
     older = [v for v in versions if v.state == VersionState.SUPERSEDED] if visitor.may(Permission.ROLL_BACK) else []
     served: dict[int, list[Request]] = {}
     for request in visitor.ledger.versions.served(name) if versions else ():
         served.setdefault(request.version or 0, []).append(request)
-    about = {number: ", ".join(r.erasure.describe() for r in requests) for number, requests in served.items()}
+    names = row.description["classes"]
+    about = {at: ", ".join(r.erasure.describe(names) for r in requests) for at, requests in served.items()}
     picture = draw_lineage(versions, about) if versions else None
     return render(
         visitor, "federation.html", row=row, description=visitor.description(row), versions=versions,
-        picture=picture, older=older, served=served,
+        picture=picture, older=older, served=served, given=form or {}, rungs=RUNGS, methods=(LADDER, *METHODS),
+        levels=get_args(Level), **more,
     )  # fmt: skip
+
+
+@pages.post("/federations/{name}/change")
+@shown_on(_federation)
+def change_by_form(visitor: Changer, name: str, form: Posted) -> Response:
+    row, method = visitor.ledger.federations.get(name), form.get("method", "")
+    changes: Settings = {
+        "method": method,
+        "audit_level": form.get("audit_level", ""),
+        "accuracy_limit": decimal(form.get("accuracy_limit", ""), "accuracy limit"),
+        "keep_days": counted(form.get("keep_days", ""), "number of days"),
+        "allowance": counted(form.get("allowance", ""), "allowance"),
+        "four_eyes": form.get("four_eyes") == "yes",
+    }
+    if method == LADDER:
+        at_most = form.get("at_most") or row.settings.get("at_most", RUNGS[-1])
+        own = at_most if row.method != LADDER or at_most != row.settings.get("at_most", RUNGS[-1]) else None
+        exact = form.get("exact_below", "")
+        changes["settings"] = ({"at_most": own} if own else {}) | (
+            {"exact_below": decimal(exact, "number of seconds")} if exact else {}
+        )
+    visitor.ledger.federations.change(name, form.get("reason", ""), actor=visitor.name, **changes)
+    visitor.console.glance.forget()
+    return RedirectResponse(f"/federations/{name}", 303)
 
 
 @api.get("/federations/{name}/versions")

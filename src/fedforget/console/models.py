@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from fedforget.ledger.federations import Settings
 from fedforget.ledger.schema import Base
-from fedforget.ledger.states import Ground, RequestState, Role
+from fedforget.ledger.serving import Choices
+from fedforget.ledger.states import Channel, Ground, RequestState, Role
+from fedforget.methods import RUNGS
 from fedforget.requests import ErasureRequest
 
 LARGEST_NUMBER = 2**31 - 1
@@ -39,6 +42,8 @@ class SubmissionIn(Strict):
     target: TargetIn
     subject: Annotated[str, Field(max_length=64, description="A case number of yours; never personal data.")]
     ground: Ground
+    received: Annotated[date | None, Field(description="The day it reached you; the month runs from it.")] = None
+    channel: Annotated[Channel | None, Field(description="How it came in.")] = None
 
     def erasure(self) -> ErasureRequest:
         return ErasureRequest.from_json({"client": self.client, **self.target.model_dump()})
@@ -46,6 +51,50 @@ class SubmissionIn(Strict):
 
 class ReasonIn(Strict):
     reason: Reason
+
+
+class IdentityIn(Strict):
+    how: Annotated[str, Field(min_length=1, max_length=1000, description="How; never the number of a paper.")]
+
+
+class AgainIn(Strict):
+    effort: Annotated[str, Field(max_length=16, description="The one rung to try.")] = RUNGS[-1]
+
+
+class ChoicesIn(Strict):
+    """What is left out stays as it is; null: as the federation has it."""
+
+    effort: Annotated[str | None, Field(max_length=16, description="This one rung alone.")] = None
+    at_most: Annotated[str | None, Field(max_length=16, description="The highest rung.")] = None
+    method: Annotated[str | None, Field(max_length=64)] = None
+    accuracy_limit: float | None = None
+    keep_days: Number | None = None
+
+    def said(self) -> Choices:
+        found: Any = self.model_dump(exclude_unset=True)
+        return found
+
+
+class FederationIn(ReasonIn):
+    """What is left out stays as it is."""
+
+    method: Annotated[str, Field(max_length=64)] | None = None
+    preset: Annotated[str, Field(max_length=64)] | None = None
+    settings: Annotated[dict[str, Any] | None, Field(description="Of the method, such as at_most; they join.")] = None
+    audit_level: Annotated[str, Field(max_length=16)] | None = None
+    accuracy_limit: float | None = None
+    keep_days: Number | None = None
+    together: Number | None = None
+    allowance: Number | None = None
+    four_eyes: bool | None = None
+
+    def said(self) -> Settings:
+        found: Any = self.model_dump(exclude_none=True, exclude={"reason"})
+        return found
+
+
+class ManyIn(Strict):
+    ids: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=500)]
 
 
 class ExtensionIn(ReasonIn):
@@ -97,7 +146,8 @@ class RequestOut(Out):
     target: TargetOut
     describes: str
     ground: Ground
-    received: datetime
+    channel: Channel | None
+    received: datetime = Field(description="When it reached the organisation.")
     due: datetime
     overdue: bool
     extended: int
@@ -106,11 +156,29 @@ class RequestOut(Out):
     reason: str | None
     changed: datetime
     attempts: int
+    effort: str | None = Field(description="This and the next four are of this request alone; null: the federation's.")
+    at_most: str | None
+    method: str | None
+    accuracy_limit: float | None
+    keep_days: int | None
     version: int | None
     verdict: str | None = Field(description="Of the version, or of what waits for an officer; null: there is neither.")
     evidence: str | None
     report: str | None
     progress: ProgressOut | None = None
+
+
+class OptionOut(BaseModel):
+    act: Literal["again", "publish", "refuse"]
+    effort: str | None = Field(description="The rung, of `again`.")
+    costs: str
+    buys: str
+
+
+class AcceptedOut(BaseModel):
+    id: str
+    state: str | None
+    problem: str | None = Field(description="Why it was not accepted; null: it was.")
 
 
 class RequestPage(BaseModel):
@@ -133,9 +201,12 @@ class FederationOut(Out):
     shape: list[int] = Field(description="Of one sample, columns or channels, height, width; empty: nobody said.")
     method: str
     preset: str
+    settings: dict[str, Any]
     audit_level: str
     accuracy_limit: float
     keep_days: int
+    together: int
+    four_eyes: bool = Field(description="Somebody else decides than who submitted or accepted.")
     allowance: int = Field(
         description="How often in 30 days one client's requests may send a climb up to Retrain without an officer."
     )

@@ -33,9 +33,11 @@ class Permission(StrEnum):
     SUBMIT = "submit a request", _EVERYBODY - {Role.AUDITOR}
     ACCEPT = "accept a request", _OFFICERS
     REFUSE = "refuse a request", _OFFICERS
+    CHECK_IDENTITY = "note that an identity was checked", _HANDS
     EXTEND = "extend a deadline", _OFFICERS
     WITHDRAW = "withdraw a certificate", _OFFICERS
     DECIDE = "decide what the gate held", _OFFICERS
+    CHOOSE = "say how requests are served", _OFFICERS
     RETRY = "queue a failed request again", _HANDS
     SEE_FEDERATIONS = "see federations, their clients and classes", _EVERYBODY
     SEE_COUNTS = "see how many samples a client holds", _STAFF

@@ -29,6 +29,29 @@ STATE_TONES = {
 VERDICT_TONES = {"forgotten": "good", "exact": "good", "not forgotten": "bad", "over-forgotten": "bad"}
 
 
+SENTENCES = {
+    "Margins, target and held-out": "How sure the models are of the data, beside unseen data",
+    "What comes back": "What the model knows of the data after further rounds without it",
+    "Sensitivity to the feature": "How much the models listen to the withdrawn feature",
+    "Membership attack (lira)": "Whether an attack can tell that the data was trained on: one by each sample's odds",
+    "Membership attack (mia)": "Whether an attack can tell that the data was trained on",
+}
+"""What a chart shows, in one sentence."""
+
+
+def for_people(text: str) -> str:
+    """Sentences of the audit, without its word for a model that never saw the target.
+
+    >>> for_people("beside three oracles, above an oracle's")
+    "beside three models that never saw it, above a model's that never saw it"
+    """
+    for word, said in (("an oracle's", "a model's that never saw it"), ("an oracle", "a model that never saw it"),
+                       ("one oracle", "one model that never saw it"), ("oracles", "models that never saw it"),
+                       ("oracle", "model that never saw it")):  # fmt: skip
+        text = text.replace(word, said)
+    return text
+
+
 @cache
 def environment() -> Environment:
     found = Environment(
@@ -36,11 +59,11 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
+        "for_people": for_people, "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
         "short": lambda hash: "–" if hash is None else hash[:12],
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
+        "P": Permission, "SENTENCES": SENTENCES, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
         "verdict_tone": lambda verdict: VERDICT_TONES.get(verdict, "unclear"),
     }  # fmt: skip
     return found

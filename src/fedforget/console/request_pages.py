@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
+from fastapi import Depends
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from fedforget.console import requests as cases
 from fedforget.console.evidence_view import evidence_view, is_drawn
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
+from fedforget.console.queue_search import VERDICTS, Search
 from fedforget.console.rendering import day, deadline, features, render, shown_on, tone
-from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, whole_number
+from fedforget.console.visitors import Posted, Visitor, allow, counted, decimal, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.schema import Request
-from fedforget.ledger.states import CLOSED, OPEN, Ground, RequestState
+from fedforget.ledger.serving import CHOICES, Choices, check_choices
+from fedforget.ledger.states import CLOSED, OPEN, Channel, Ground, RequestState
+from fedforget.methods import LADDER, METHODS, RUNGS
 from fedforget.requests import ErasureRequest
 
 router = guarded_router(include_in_schema=False)
@@ -36,20 +41,25 @@ VIEWS: dict[str, tuple[str, list[RequestState] | None]] = {
 
 @router.get("/")
 def queue(
-    visitor: Reader, view: str = "open", federation: str = "", subject: str = "", after: str = "", welcome: str = ""
+    visitor: Reader, asked: Annotated[Search, Depends()], view: str = "open", after: str = "", welcome: str = ""
 ) -> Response:
     """What is due first stands first."""
+    return _queue(visitor, asked, view, after, welcome=bool(welcome))
+
+
+def _queue(visitor: Visitor, asked: Search, view: str = "open", after: str = "", **more: Any) -> Response:
     view = view if view in VIEWS else "open"
+    wanted, problem = asked.wanted()
     ledger, own = visitor.ledger, visitor.only_own
     counts, urgent = _figures(visitor)
     federations = visitor.console.glance.federations()
-    states = VIEWS[view][1]
+    wanted |= {"states": VIEWS[view][1], "asked_by": own}
     page = ledger.requests.page(
-        states=states, federation=federation[:64] or None, subject=subject[:64] or None, asked_by=own,
+        **wanted,
         order="due" if view not in ("all", "done", "refused") else "received", limit=PAGE, after=after[:100] or None,
     )  # fmt: skip
     progress = cases.progress_of(visitor, page.requests)
-    kept = {name: value for name, value in (("federation", federation), ("subject", subject)) if value}
+    kept = asked.given()
     tabs = [
         (name, words, sum(counts[state] for state in wanted or RequestState), f"/?{urlencode({**kept, 'view': name})}")
         for name, (words, wanted) in VIEWS.items()
@@ -57,19 +67,34 @@ def queue(
     following = f"/?{urlencode({**kept, 'view': view, 'after': page.next})}" if page.next else None
     return render(
         visitor, "queue.html", rows=_rows(visitor, page.requests), progress=progress, tabs=tabs, view=view,
-        federation=federation, subject=subject, federations=federations, following=following, welcome=bool(welcome),
-        later=bool(after), urgent=urgent, demo=visitor.console.demo.progress,
+        asked=asked, federations=federations, following=following, later=bool(after), urgent=urgent,
+        demo=visitor.console.demo.progress, grounds=list(Ground), verdicts=VERDICTS,
+        **{"welcome": False, "accepted": (), "problem": problem, **more},
     )  # fmt: skip
 
 
-def _rows(visitor: Visitor, requests: Sequence[Request]) -> list[tuple[Request, str | None, str, str, str, str, str]]:
-    """Each request with its verdict, its tone, the kind and words of its deadline, and its days: here, since a template
-    is slow."""
+@router.post("/requests/accept")
+def accept_many(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], form: Posted) -> Response:
+    """All that are ticked; what could not be accepted is said, and stays ticked by nobody."""
+    ids = [name.removeprefix("id-") for name in form if name.startswith("id-")][:500]
+    accepted = cases.accept_all(visitor, ids)
+    visitor.console.glance.forget()
+    problem = "" if ids else "Tick the requests to accept."
+    return _queue(visitor, Search(), "new", accepted=accepted, **({"problem": problem} if problem else {}))
+
+
+def _rows(visitor: Visitor, requests: Sequence[Request]) -> list[tuple[Any, ...]]:
+    """Each request with what is to be forgotten, its verdict, its tone, the kind and words of its deadline, and its
+    days: here, since a template is slow."""
     now, said = visitor.ledger.clock(), visitor.ledger.versions.verdicts(requests)
+    names = {row.name: row.description["classes"] for row in visitor.console.glance.federations()}
     return [
-        (row, word, tone(row.state, word), *deadline(row.state, row.due, now), day(row.due), day(row.received))
+        (
+            row, row.erasure.describe(names.get(row.federation, ())), word, tone(row.state, word),
+            *deadline(row.state, row.due, now), day(row.due), day(row.received),
+        )
         for row, word in ((row, said.get(row.id)) for row in requests)
-    ]
+    ]  # fmt: skip
 
 
 def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
@@ -83,9 +108,10 @@ def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
 
 @router.get("/requests/new")
 def new_request(
-    visitor: Annotated[Visitor, allow(Permission.SUBMIT)], federation: str = "", client: str = ""
-) -> Response:
-    return _form(visitor, {"federation": federation, "client": client})
+    visitor: Annotated[Visitor, allow(Permission.SUBMIT)], federation: str = "", client: str = "", label: str = "",
+    subject: str = "",
+) -> Response:  # fmt: skip
+    return _form(visitor, {"federation": federation, "client": client, "label": label, "subject": subject})
 
 
 def _form(visitor: Visitor, form: dict[str, str], **more: Any) -> Response:
@@ -100,18 +126,50 @@ def _form(visitor: Visitor, form: dict[str, str], **more: Any) -> Response:
     offers = {name: {**what, "features": features(what["shape"])} for name, what in described.items()}
     return render(
         visitor, "new_request.html", federations=federations, chosen=chosen, clients=clients, client=client, given=form,
-        grounds=list(Ground), offers=offers, demo=visitor.console.demo.progress, **more,
+        grounds=list(Ground), channels=list(Channel), offers=offers, demo=visitor.console.demo.progress,
+        today=visitor.ledger.clock().date(), rungs=RUNGS, methods=(LADDER, *METHODS), **more,
     )  # fmt: skip
 
 
 @router.post("/requests")
 @shown_on(_form)
 def submit_request(visitor: Annotated[Visitor, allow(Permission.SUBMIT)], form: Posted) -> Response:
-    about = {name: form.get(name, "") for name in ("subject", "ground")}
-    found = cases.submit(visitor, form.get("federation", ""), _target(form), **about)
+    choices = _choices(form) if visitor.may(Permission.CHOOSE) else {}
+    if choices:  # before anything is written: what cannot be chosen is said beside the form
+        check_choices(visitor.ledger.federations.get(form.get("federation", "")), _target(form), choices)
+    found = cases.submit(
+        visitor, form.get("federation", ""), _target(form), subject=form.get("subject", ""),
+        ground=form.get("ground", ""), received=_day(form.get("received", "")), channel=form.get("channel") or None,
+    )  # fmt: skip
+    if found.created and choices:
+        visitor.ledger.requests.choose(found.request.id, choices, actor=visitor.name)
     if found.created and form.get("accept") and visitor.may(Permission.ACCEPT):
         cases.accept(visitor, found.request.id)
     return RedirectResponse(f"/requests/{found.request.id}{'' if found.created else '?known=1'}", 303)
+
+
+def _choices(form: dict[str, str]) -> Choices:
+    """What was said of how one request is served; an empty field leaves it to the federation."""
+    found: Choices = {}
+    if form.get("effort", "").startswith("at most "):
+        found["at_most"] = form["effort"].removeprefix("at most ")
+    elif form.get("effort"):
+        found["effort"] = form["effort"]
+    if form.get("method"):
+        found["method"] = form["method"]
+    if form.get("accuracy_limit"):
+        found["accuracy_limit"] = decimal(form["accuracy_limit"], "accuracy limit")
+    if form.get("keep_days"):
+        found["keep_days"] = counted(form["keep_days"], "number of days")
+    return found
+
+
+def _day(text: str) -> date | None:
+    """A day as a form sends it; None: today, nobody said another."""
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise InputError(f"'{text[:40]}' is no day; write it as 2026-01-31.") from None
 
 
 def _target(form: dict[str, str]) -> ErasureRequest:
@@ -144,6 +202,9 @@ def _show(visitor: Visitor, request: Request, *, known: bool = False, **more: An
         progress=cases.progress_of(visitor, [request]).get(id),
         certificate=certificate, why_withdrawn=None if certificate is None else ledger.withdrawals.reason(certificate),
         decision=None if served is None else read_certificate(served.content)["decision"],
+        about=request.erasure.describe(ledger.federations.get(request.federation).description["classes"]),
+        options=ledger.decisions.options(request) if visitor.may(Permission.DECIDE) else [],
+        rungs=RUNGS, methods=(LADDER, *METHODS),
         verdict=ledger.versions.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip
@@ -157,11 +218,16 @@ def _acted(visitor: Visitor, id: str, act: str, form: dict[str, str]) -> Respons
         if act == "accept":
             cases.accept(visitor, id)
         elif act == "refuse":
-            ledger.requests.refuse(id, reason, actor=actor)
+            ledger.decisions.refuse(id, reason, actor=actor)
         elif act == "extend":
             ledger.requests.extend(id, whole_number(form.get("months", "")) or 0, reason, actor=actor)
-        elif act == "retrain":
-            ledger.decisions.again(id, actor=actor)
+        elif act == "again":
+            ledger.decisions.again(id, form.get("effort", ""), actor=actor)
+        elif act == "choose":
+            nothing: Choices = dict.fromkeys(CHOICES)  # type: ignore[assignment]
+            ledger.requests.choose(id, {**nothing, **_choices(form)}, actor=actor)
+        elif act == "identity":
+            ledger.requests.note_identity(id, form.get("how", ""), actor=actor)
         elif act == "retry":
             ledger.requests.retry(id, actor=actor)
         elif act == "withdraw":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -12,9 +12,15 @@ from fastapi import Response as Answer
 from starlette.responses import Response
 
 from fedforget.console.models import (
+    AcceptedOut,
+    AgainIn,
+    ChoicesIn,
     DecisionIn,
     EventOut,
     ExtensionIn,
+    IdentityIn,
+    ManyIn,
+    OptionOut,
     ProgressOut,
     ReasonIn,
     RequestOut,
@@ -26,10 +32,11 @@ from fedforget.console.problems import API
 from fedforget.console.rendering import attachment
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
+from fedforget.errors import FedForgetError
 from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
-from fedforget.ledger.states import AT_WORK, CLOSED, OPEN, TRANSITIONS, RequestState
+from fedforget.ledger.states import AT_WORK, CLOSED, OPEN, TRANSITIONS, Ground, RequestState
 from fedforget.requests import ErasureRequest
 
 api = guarded_router(prefix=API, tags=["requests"])
@@ -41,13 +48,18 @@ JSON_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"application/jso
 HTML_FILE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {"schema": {"type": "string"}}}}}
 
 
-def submit(visitor: Visitor, federation: str, target: ErasureRequest, *, subject: str, ground: str) -> Submission:
+def submit(
+    visitor: Visitor, federation: str, target: ErasureRequest, *, subject: str, ground: str,
+    received: date | None = None, channel: str | None = None,
+) -> Submission:  # fmt: skip
     """A request in the visitor's name, not too many a minute. The same request of somebody else is not shown to who may
     not see it."""
     wait = visitor.console.submission_limit.take(f"account {visitor.name}")
     if wait:
         raise too_often(wait, "Too many requests at once; wait a minute.")
-    found = visitor.ledger.requests.submit(federation, target, subject=subject, ground=ground, asked_by=visitor.name)
+    found = visitor.ledger.requests.submit(
+        federation, target, subject=subject, ground=ground, asked_by=visitor.name, received=received, channel=channel
+    )
     if not found.created and visitor.only_own not in (None, found.request.asked_by):
         raise ConflictError("The same request is on file already; a data-protection officer can say more.")
     return found
@@ -58,6 +70,17 @@ def accept(visitor: Visitor, id: str) -> Request:
     if visitor.ledger.requests.get(id).state != RequestState.ACCEPTED:
         visitor.ledger.requests.accept(id, actor=visitor.name)
     return visitor.ledger.requests.queue(id, actor=visitor.name)
+
+
+def accept_all(visitor: Visitor, ids: Iterable[str]) -> list[AcceptedOut]:
+    """Each by itself: what cannot be accepted says why, and keeps none of the others back."""
+    found = []
+    for id in dict.fromkeys(ids):
+        try:
+            found.append(AcceptedOut(id=id, state=accept(visitor, id).state, problem=None))
+        except FedForgetError as error:
+            found.append(AcceptedOut(id=id, state=None, problem=str(error)))
+    return found
 
 
 def progress_of(visitor: Visitor, requests: Iterable[Request]) -> dict[str, Progress]:
@@ -71,7 +94,9 @@ ACTIONS: dict[str, tuple[Permission, frozenset[RequestState]]] = {
     "refuse": (Permission.REFUSE, frozenset(s for s, next in TRANSITIONS.items() if RequestState.REFUSED in next)),
     "extend": (Permission.EXTEND, OPEN),
     "decide": (Permission.DECIDE, frozenset({RequestState.DECIDING})),
-    "retrain": (Permission.DECIDE, frozenset({RequestState.DECIDING, RequestState.FAILED})),
+    "again": (Permission.DECIDE, frozenset({RequestState.DECIDING, RequestState.FAILED})),
+    "choose": (Permission.CHOOSE, OPEN - AT_WORK - {RequestState.DECIDING}),
+    "identity": (Permission.CHECK_IDENTITY, OPEN),
     "retry": (Permission.RETRY, frozenset({RequestState.FAILED})),
     "withdraw": (Permission.WITHDRAW, frozenset({RequestState.DONE})),
 }
@@ -95,19 +120,28 @@ def list_requests(
     state: Annotated[list[RequestState] | None, Query(description="Only in these states.")] = None,
     federation: Annotated[str | None, Query(max_length=64)] = None,
     subject: Annotated[str | None, Query(max_length=64)] = None,
+    text: Annotated[str | None, Query(max_length=200, description="Parts of words, each to be found.")] = None,
+    ground: Ground | None = None,
+    verdict: Annotated[str | None, Query(max_length=32)] = None,
+    received_from: datetime | None = None,
+    received_before: datetime | None = None,
     due_before: datetime | None = None,
     order: Literal["received", "due"] = "received",
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     after: Annotated[str | None, Query(max_length=100, description="The cursor `next` of the page before.")] = None,
 ) -> RequestPage:
     """Requests, newest first or what is due first; a requester sees their own."""
-    if due_before is not None and due_before.tzinfo is None:
-        due_before = due_before.replace(tzinfo=UTC)  # as everywhere here
     page = visitor.ledger.requests.page(
-        states=state, federation=federation, subject=subject, due_before=due_before, order=order, limit=limit,
-        after=after, asked_by=visitor.only_own,
+        states=state, federation=federation, subject=subject, text=text, ground=ground, verdict=verdict,
+        received_from=_in_utc(received_from), received_before=_in_utc(received_before), due_before=_in_utc(due_before),
+        order=order, limit=limit, after=after, asked_by=visitor.only_own,
     )  # fmt: skip
     return RequestPage.model_construct(requests=_shown(visitor, page.requests), next=page.next)
+
+
+def _in_utc(moment: datetime | None) -> datetime | None:
+    """As everywhere here, where no time zone is said."""
+    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
 
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
@@ -133,11 +167,18 @@ def submit_request(
 ) -> RequestOut:
     """A new request; the same one twice is one request (200)."""
     found = submit(
-        visitor, submission.federation, submission.erasure(), subject=submission.subject, ground=submission.ground
-    )
+        visitor, submission.federation, submission.erasure(), subject=submission.subject, ground=submission.ground,
+        received=submission.received, channel=submission.channel,
+    )  # fmt: skip
     if not found.created:
         answer.status_code = 200
     return _one(visitor, found.request)
+
+
+@api.post("/requests/accept")
+def accept_requests(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], many: ManyIn) -> list[AcceptedOut]:
+    """Several at once; each is queued, or says why it was not."""
+    return accept_all(visitor, many.ids)
 
 
 @api.get("/requests/{id}")
@@ -162,7 +203,27 @@ def accept_request(visitor: Annotated[Visitor, allow(Permission.ACCEPT)], id: Id
 @api.post("/requests/{id}/refuse")
 def refuse_request(visitor: Annotated[Visitor, allow(Permission.REFUSE)], id: Id, refusal: ReasonIn) -> RequestOut:
     """Not to be served, with the reason."""
-    return _one(visitor, visitor.ledger.requests.refuse(id, refusal.reason, actor=visitor.name))
+    return _one(visitor, visitor.ledger.decisions.refuse(id, refusal.reason, actor=visitor.name))
+
+
+@api.post("/requests/{id}/identity")
+def note_identity(
+    visitor: Annotated[Visitor, allow(Permission.CHECK_IDENTITY)], id: Id, identity: IdentityIn
+) -> RequestOut:
+    """Somebody made sure that who asks is who they say."""
+    return _one(visitor, visitor.ledger.requests.note_identity(id, identity.how, actor=visitor.name))
+
+
+@api.post("/requests/{id}/choose")
+def choose_for_request(visitor: Annotated[Visitor, allow(Permission.CHOOSE)], id: Id, choices: ChoicesIn) -> RequestOut:
+    """How this request alone is served; not while a worker has it."""
+    return _one(visitor, visitor.ledger.requests.choose(id, choices.said(), actor=visitor.name))
+
+
+@api.get("/requests/{id}/options")
+def options_of_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id) -> list[OptionOut]:
+    """What can be done next where it waits for a decision or failed, what it costs here and what it buys."""
+    return [OptionOut(**vars(option)) for option in visitor.ledger.decisions.options(visitor.request(id))]
 
 
 @api.post("/requests/{id}/extend")
@@ -178,10 +239,10 @@ def decide_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id
     return _one(visitor, visitor.ledger.requests.get(id))
 
 
-@api.post("/requests/{id}/retrain")
-def retrain_request(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id) -> RequestOut:
-    """Have it retrained, where it waits for a decision or failed; what waited is destroyed."""
-    visitor.ledger.decisions.again(id, actor=visitor.name)
+@api.post("/requests/{id}/again")
+def try_request_again(visitor: Annotated[Visitor, allow(Permission.DECIDE)], id: Id, again: AgainIn) -> RequestOut:
+    """Have it tried on one rung, where it waits for a decision or failed; what waited is destroyed."""
+    visitor.ledger.decisions.again(id, again.effort, actor=visitor.name)
     return _one(visitor, visitor.ledger.requests.get(id))
 
 

@@ -114,3 +114,9 @@ def sign_out(visitor: Member) -> Response:
     response = RedirectResponse("/sign-in", 303)
     drop_cookie(response, visitor.console.settings)
     return response
+
+
+@router.get("/glossary")
+def glossary(visitor: Stranger) -> Response:
+    """The words of the pages."""
+    return render(visitor, "glossary.html")

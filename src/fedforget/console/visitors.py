@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import re
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial, wraps
@@ -22,6 +23,7 @@ from fedforget.console import security
 from fedforget.console.permissions import Permission, may
 from fedforget.console.problems import DeniedError, for_programs, openapi_responses
 from fedforget.console.settings import is_loopback
+from fedforget.errors import InputError
 from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.core import SYSTEM
@@ -256,6 +258,21 @@ async def posted(request: Request) -> dict[str, str]:
 
 
 Posted = Annotated[dict[str, str], Depends(posted)]
+
+
+def counted(text: str, what: str) -> int:
+    """A number that a form must have as one."""
+    found = whole_number(text)
+    if found is None:
+        raise InputError(f"The {what} is '{text[:40]}', but it must be a whole number.")
+    return found
+
+
+def decimal(text: str, what: str) -> float:
+    """The same with a part behind a point, or behind a comma."""
+    if re.fullmatch(r"\d{1,9}([.,]\d{1,9})?", text, re.ASCII) is None:
+        raise InputError(f"The {what} is '{text[:40]}', but it must be a number such as 2.5.")
+    return float(text.replace(",", "."))
 
 
 def whole_number(text: str, digits: int = 9) -> int | None:
