@@ -58,7 +58,7 @@ def test_what_is_served_anew_has_a_certificate_that_holds(world: World):
     world.ledger.withdrawals.withdraw(request.id, "A later look found it.", actor="oscar")
     with pytest.raises(ConflictError, match="is failed; only a done one"):
         world.ledger.withdrawals.withdraw(request.id, "Again.", actor="oscar")
-    world.ledger.versions.retrain(request.id, actor="oscar")
+    world.ledger.decisions.again(request.id, actor="oscar")
     world.serve(says="exact")
     second = certificate_of(world, request.id)
     keys, told = read_keys([world.ledger.keys.folder]), listed(world)
