@@ -16,6 +16,7 @@ from fedforget.cli.demo import demo
 from fedforget.cli.forget import forget
 from fedforget.cli.keys import keys_app
 from fedforget.cli.ledger import ledger_app
+from fedforget.cli.node import node_app
 from fedforget.cli.reproduce import reproduce
 from fedforget.cli.request import request_app
 from fedforget.cli.serve import serve
@@ -48,7 +49,9 @@ app = typer.Typer(
 )
 for command in (demo, train, forget, audit, verify, serve, work, reproduce, bench):
     app.command()(command)
-for name, group in (("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app)):
+for name, group in (
+    ("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app), ("node", node_app),
+):  # fmt: skip
     app.add_typer(group, name=name)
 
 

@@ -33,6 +33,10 @@ class Client:
     """Samples of the same kind that this client never trains on, for the audit."""
     erased: tuple[ErasureRequest, ...] = ()
     """What the client has withdrawn, whoever asks: no part of its retained data any more."""
+    no_ids: str = ""
+    """Why single samples cannot be named here; empty where they can."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of the data when some of them are withdrawn."""
 
     def load(self, state: Mapping[str, Tensor]) -> nn.Module:
         """The workspace model with the weights of `state`."""
@@ -106,6 +110,8 @@ class Client:
             held = ", ".join(str(c) for c in self.samples.true_labels.unique().tolist())
             raise InputError(f"Client {self.index} holds no sample of class {request.label}; it holds classes {held}.")
         if request.kind == "samples":
+            if self.no_ids:
+                raise InputError(self.no_ids)
             unknown = set(request.sample_ids) - set(self.samples.ids.tolist())
             if unknown:
                 more = f" (nor are {len(unknown) - 1} more)" if len(unknown) > 1 else ""

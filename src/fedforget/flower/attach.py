@@ -7,7 +7,8 @@
         trainloader = retained(context, load_data(...)[0])
 
 `attach` serves requests. `retained` keeps what was withdrawn out of the app's own training: without it the next
-ordinary round trains on the erased samples again, and the model learns again what it was made to forget."""
+ordinary round would train on the erased samples again. So `attach` holds back what a node trained without `retained`,
+once that node has withdrawn something (`oversight`)."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.client_app import client_number, no_memory, open_store, register
+from fedforget.flower.oversight import labels_of, mark_retained, note_change, note_order, only_retained
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
@@ -93,6 +95,7 @@ def attach(
     try:
         load = partial(own_client, model=model, data=data, features=features, label=label, device=device)
         register(app, load, must_remember=True)
+        only_retained(app)
     except ValueError as error:
         reason = str(error).splitlines()[0]
         raise InputError(
@@ -110,10 +113,13 @@ def own_client(
 ) -> Client:
     """A node's client of its own network and data, as `attach` takes them."""
     number, network, place = client_number(context), refuse_shards(network_of(model)), torch.device(device)
-    samples, classes = _read(_whole(data(context)), network, features, label, f"The data of client {number}")
+    whole = _whole(data(context))
+    samples, classes = _read(whole, network, features, label, f"The data of client {number}")
+    no_ids = note_order(context, samples.labels.tolist())
+    notes = note_change(number, samples.features, lambda place: _row(_entries(whole[place], features, label)[0]))
     if place.type != "cpu":
         samples = samples.with_features(samples.features.to(place))
-    return Client(number, samples, network.to(place), Normalisation(), classes, place)
+    return Client(number, samples, network.to(place), Normalisation(), classes, place, no_ids=no_ids, notes=notes)
 
 
 def retained(context: Context, data: Data, *, features: str = "img", label: str = "label") -> Data:
@@ -123,25 +129,27 @@ def retained(context: Context, data: Data, *, features: str = "img", label: str 
     was withdrawn is 0 in every sample that comes out. A node that has withdrawn everything, or that
     has no state-dir to remember in, is refused: Flower reports it, and the round goes on without that node.
 
-    An app that trains without this trains on erased samples from the next round on. Nothing can notice that from
-    outside: fedforget's own tasks leave the samples out, but the app's training is the app's."""
+    Once a node has withdrawn something, a train reply of a message that did not call this is held back: Flower reports
+    it as that node's error, and the round goes on without it."""
     number = client_number(context)
     store = open_store(context, number)
     if store is None:
         raise InputError(no_memory(number))
+    mark_retained(context)
     withdrawn = store.withdrawn
     if not withdrawn:
         return data
-    whole = _whole(data)
-    items = _items(whole)
-    labels = torch.tensor([_number(_entries(item, None, label)[1]) for item in items])
+    whole = _indexed(_whole(data))
+    known = labels_of(whole, label, lambda place: _number(_entries(whole[place], None, label)[1]))
+    store.in_order(known)
+    labels = torch.tensor(known)
     samples = Samples.of(torch.empty(len(labels), 0), labels)
     left = (~withdrawn_mask(withdrawn, number, samples)).nonzero().squeeze(1).tolist()
     if not left:
         raise InputError(f"Client {number} has withdrawn all of its data, so it has nothing to train on.")
     mask = None
     if any(request.kind == "feature" for request in withdrawn):
-        mask = withdrawn_features(withdrawn, number, _row(_entries(items[0], features, label)[0]).shape)
+        mask = withdrawn_features(withdrawn, number, _row(_entries(whole[0], features, label)[0]).shape)
     rest = Retained(whole, left, mask, features)
     return _loader(data, rest) if isinstance(data, DataLoader) else rest  # type: ignore[return-value]
 
@@ -152,13 +160,13 @@ def _whole(data: Dataset[Any] | DataLoader[Any]) -> Dataset[Any]:
     return dataset.dataset if isinstance(dataset, Retained) else dataset
 
 
-def _items(dataset: Any) -> list[Any]:
+def _indexed(dataset: Any) -> Any:
     if isinstance(dataset, IterableDataset) or not all(hasattr(dataset, name) for name in ("__len__", "__getitem__")):
         raise InputError(
             f"A {type(dataset).__name__} has no positions, so its samples have no stable ids; "
             "give a data set with len() and an index."
         )
-    return [dataset[position] for position in range(len(dataset))]
+    return dataset
 
 
 def _entries(item: Any, features: str | None, label: str) -> tuple[Any, Any]:
@@ -176,13 +184,20 @@ def _entries(item: Any, features: str | None, label: str) -> tuple[Any, Any]:
 def _number(label: Any) -> int:
     try:
         return operator.index(label)
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError):
+        shape = tuple(getattr(label, "shape", ()))
+        if shape:
+            raise InputError(
+                f"A sample has a label of shape {shape}; give one whole number for each, its class: not a row of zeros "
+                "and a one, and not a picture, as an autoencoder has it."
+            ) from None
         raise InputError(f"A sample has the label {label!r:.40}; give one whole number for each.") from None
 
 
 def _read(dataset: Any, model: nn.Module, features: str, label: str, source: str) -> tuple[Samples, int]:
     """(all samples, how many classes the network tells apart)."""
-    pairs = [_entries(item, features, label) for item in _items(dataset)]
+    dataset = _indexed(dataset)
+    pairs = [_entries(dataset[position], features, label) for position in range(len(dataset))]
     if not pairs:
         raise InputError(f"{source} holds no samples; give at least one.")
     rows = [_row(row) for row, _ in pairs]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,10 @@ from fedforget.flower.messages import (
     reply_content,
 )
 from fedforget.flower.node_store import NodeStore, owner_of
+from fedforget.requests import ErasureRequest
 
+APPROVAL = "approval"
+"""The entry of a node's config that lets every request wait until the node's operator has approved it."""
 LoadClient = Callable[[Context], Client]
 """Makes this node's client, with its own data and a model to work in, from the node's and the run's config."""
 
@@ -44,7 +47,8 @@ def register(app: ClientApp, load_client: LoadClient, *, must_remember: bool = F
     @app.train(TASK_TYPE.partition(".")[2])
     def do_task(message: Message, context: Context) -> Message:
         def work(client: Client, store: NodeStore | None) -> RecordDict:
-            return _run(message.content, client, store, must_remember)
+            must_approve = context.node_config.get(APPROVAL) is True
+            return _run(message.content, client, store, must_remember, must_approve)
 
         return _answer(message, context, work, load_client)
 
@@ -104,23 +108,35 @@ def _answer(
     return Message(content, reply_to=message)
 
 
-def _run(content: RecordDict, client: Client, store: NodeStore | None, must_remember: bool) -> RecordDict:
+def _run(
+    content: RecordDict, client: Client, store: NodeStore | None, must_remember: bool, must_approve: bool
+) -> RecordDict:
     task, addressee, state = read_task(content)
     client = replace(client, model=network_for(client.model, state))
     check_task(task, addressee, state, client)
-    if must_remember and store is None and task.at_target:
+    if (must_remember or must_approve) and store is None and task.at_target:
         raise InputError(no_memory(client.index))
+    asked = _own(getattr(task, "requests", ()), client)
+    if store is not None and must_approve and task.at_target:
+        store.check_approved(asked)
     state = {name: tensor.to(client.device) for name, tensor in state.items()}
     erased = client.erased
     with thread_count(task.threads):
         reply = task.run(state, client)
+    if store is not None and task.returns == "model":
+        store.begin((*asked, *_own(getattr(task, "exclude", ()), client)))
     if client.erased != erased:
+        reply = replace(reply, notes=(*reply.notes, *client.notes))
         if store is None:
             note = f"Client {client.index} has no state-dir, so it will not remember what it withdrew."
             reply = replace(reply, notes=(*reply.notes, note))
         else:
             store.withdraw(client.erased)
     return reply_content(reply)
+
+
+def _own(requests: Iterable[ErasureRequest], client: Client) -> tuple[ErasureRequest, ...]:
+    return tuple(request for request in requests if request.client == client.index)
 
 
 def _describe(client: Client, context: Context) -> RecordDict:
