@@ -16,6 +16,7 @@ from fedforget.experiments.ladder import EXPERIMENT as LADDER
 from fedforget.experiments.many_requests import REQUESTS
 from fedforget.experiments.overlap import OVERLAP
 from fedforget.experiments.readings import READINGS
+from fedforget.experiments.ridge import EXPERIMENT as RIDGE
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
 from fedforget.experiments.sequential import SEQUENTIAL
 from fedforget.experiments.ulira import ULIRA
@@ -24,7 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER, READINGS,
+        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER, READINGS, RIDGE,
     )
 }  # fmt: skip
 

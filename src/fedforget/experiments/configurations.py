@@ -150,6 +150,7 @@ _BREAST_CANCER = Configuration(
     reasons={"all": "the paper has no such data set: a table that comes along; a trigger patch does not fit on it"},
 )  # fmt: skip
 _APART = {"all": "so that the test part is nobody's but the pages', the clients hold out training samples"}
+_TEN = {"all": "past the paper: ten clients, so that one client's part is a tenth of a pass over the data"}
 _MEMORISED = {"all": "none of the paper's: so few samples, trained for so long, that the model knows them by heart"}
 
 CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
@@ -177,6 +178,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             _MNIST, name="memorised", rounds=40, batch_size=16, samples=(2000, 10_000), quick_samples=(2000, 2000),
             held_out=4000, reasons=_MEMORISED,
         ),
+        "ten": replace(_MNIST, name="ten", clients=10, reasons=_TEN),
     },
     "cifar10": {
         "default": _CIFAR10,
@@ -209,6 +211,10 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             _CIFAR10, name="small-apart", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000), held_out=2000,
             quick_samples=(400, 200), overrides={}, reasons=_APART,
         ),
+        "ten": replace(
+            _CIFAR10, name="ten", model="cnn", clients=10, rounds=10, batch_size=32, samples=(20_000, 10_000),
+            overrides={}, reasons={"all": f"{_TEN['all']}; the other 30,000 images are nobody's, for a backbone"},
+        ),
         "apart": replace(_CIFAR10, name="apart", samples=(45_000, 10_000), held_out=5000, reasons=_APART),
         "groupnorm-apart": replace(
             _CIFAR10, name="groupnorm-apart", model="resnet10-gn", rounds=40, samples=(45_000, 10_000), held_out=5000,
@@ -233,11 +239,15 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
         "apart": replace(
             _DIGITS, name="apart", samples=(1137, 360), quick_samples=(1137, 360), held_out=300, reasons=_APART
         ),
+        "ten": replace(_DIGITS, name="ten", clients=10, reasons=_TEN),
         "memorised": replace(
             _DIGITS, name="memorised", rounds=30, samples=(800, 360), quick_samples=(800, 360), reasons=_MEMORISED
         ),
     },
-    "breast_cancer": {"default": _BREAST_CANCER},
+    "breast_cancer": {
+        "default": _BREAST_CANCER,
+        "ten": replace(_BREAST_CANCER, name="ten", clients=10, reasons=_TEN),
+    },
 }  # fmt: skip
 
 

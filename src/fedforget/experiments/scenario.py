@@ -169,7 +169,7 @@ class Scenario:
         scheme, clients = self.configuration.partition, self.configuration.clients
         data_seed = spec.seed if spec.data_seed is None else spec.data_seed
         parts = partition(scheme, self.dataset.train.labels, clients, data_seed)
-        self._parts = parts
+        self.parts = parts
         held = [self.dataset.train.ids[part] for part in parts]
         if spec.target == MIXED:
             self.requests, triggers = mixed_requests(
@@ -297,7 +297,7 @@ class Scenario:
         client = self.federation.client(request.client)
         flipped = target_mask((request,), request.client, client.samples)
         flipped &= client.samples.labels != client.samples.true_labels
-        clean = self.dataset.train.features[self._parts[request.client]][flipped]
+        clean = self.dataset.train.features[self.parts[request.client]][flipped]
         with thread_count(self.options.threads):
             client.load(state)
             found = evaluate(
