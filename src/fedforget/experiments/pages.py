@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 from fedforget.data.files import write_json, write_text
@@ -120,22 +121,28 @@ def _markdown(
 
 
 def command(experiment: Experiment, rows: Sequence[Row]) -> str:
-    """The command that computes these rows."""
-    seeds = sorted({row["seed"] for row in rows})
+    """The command that computes these rows; one for each run of seeds."""
+    found = [f"`{_command(experiment, rows, first, last)}`" for first, last in _runs({row["seed"] for row in rows})]
+    return f"Command: {', then '.join(found)}; the pages come from the cells by `make results`."
+
+
+def _command(experiment: Experiment, every: Sequence[Row], first: int, last: int) -> str:
+    rows = [row for row in every if first <= row["seed"] <= last]
     methods = dict.fromkeys(f"{row['method']}:{row['preset']}" for row in rows if row["method"] in METHODS)
     sequences = [row["class"] for row in rows if isinstance(row["class"], str)]
-    numbers = sorted({row["class"] for row in rows if isinstance(row["class"], int)})
-    classes = max(sequences, key=len) if sequences else _ranges(numbers)
+    numbers = {row["class"] for row in rows if isinstance(row["class"], int)}
+    ranges = ",".join(str(a) if a == b else f"{a}-{b}" for a, b in _runs(numbers)) or "all"
     targets = dict.fromkeys(row["target"] for row in rows if "target" in row)
     words = [
-        f"fedforget reproduce {experiment.name} --dataset {rows[0]['dataset']} --classes {classes}",
+        f"fedforget reproduce {experiment.name} --dataset {rows[0]['dataset']}",
+        f"--classes {max(sequences, key=len) if sequences else ranges}",
         *([f"--targets {','.join(targets)}"] if targets else []),
         *([] if experiment.methods is None else [f"--methods {','.join(methods)}"]),
-        f"--trials {seeds[-1] - seeds[0] + 1} --seed {seeds[0]}",
+        f"--trials {last - first + 1} --seed {first}",
     ]
     words += [] if rows[0]["configuration"] == "default" else [f"--configuration {rows[0]['configuration']}"]
     words += ["--quick"] if rows[0]["quick"] else []
-    return f"Command: `{' '.join(words)}`; the pages come from the cells by `make results`."
+    return " ".join(words)
 
 
 def provenance_of(rows: Sequence[Row]) -> str:
@@ -150,12 +157,6 @@ def provenance_of(rows: Sequence[Row]) -> str:
     )
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """0,1,2,5 as 0-2,5."""
-    pieces: list[list[int]] = []
-    for number in numbers:
-        if pieces and number == pieces[-1][-1] + 1:
-            pieces[-1].append(number)
-        else:
-            pieces.append([number])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces) or "all"
+def _runs(numbers: set[int]) -> list[tuple[int, int]]:
+    """0, 1, 2, 5 as (0, 2), (5, 5)."""
+    return [(n, next(m for m in count(n) if m + 1 not in numbers)) for n in sorted(numbers) if n - 1 not in numbers]
