@@ -16,6 +16,7 @@ from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.methods.fedaf import sketch
 from fedforget.methods.fedaf import sketch as sketch_module
+from fedforget.methods.fedaf.settings import BY_SIZE, PAPER
 from fedforget.methods.fedaf.sketch import (
     PRIME,
     Jacobian,
@@ -305,6 +306,22 @@ def test_theorem_1_holds_in_99_percent_of_draws(singular_values, epsilon):
     rows = math.ceil(200 * stable_rank**2 / epsilon**2)
     assert share_within(j, rows, epsilon, draws=400) >= 0.99
     assert share_within(j, 2, epsilon / 10, draws=100) < 0.9, "the measure itself can fail"
+
+
+ROWS_IN_USE = sorted({PAPER.sketch_rows, *BY_SIZE["sketch_rows", "auto"]})
+
+
+@pytest.mark.parametrize("rows", ROWS_IN_USE)
+@pytest.mark.parametrize("singular_values", [[3.0, 1.0, 0.5, 0.2], [2.0, 2.0, 1.0, 0.1, 0.1], [1.0] * 5])
+def test_theorem_1_at_the_rows_in_use(rows, singular_values):
+    """With so few rows the theorem promises eps = r sqrt(200/s) > 1: less than the penalty itself. What the rows have
+    is at most half of that in 99 of 100 draws, and it is no small error either."""
+    assert ROWS_IN_USE == [50, 75, 150]
+    j = with_singular_values(singular_values, n=250)
+    promised = float(j.norm() ** 2 / torch.linalg.matrix_norm(j, 2) ** 2) * math.sqrt(200 / rows)
+    assert promised > 1
+    assert share_within(j, rows, promised / 2, draws=400) >= 0.99
+    assert share_within(j, rows, 0.05, draws=400) < 0.5
 
 
 # Labels of the rows
