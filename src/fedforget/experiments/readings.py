@@ -2,8 +2,8 @@
 
 The text leaves open (docs/decisions/paper-ambiguities.md) whether n stays in the penalty, how the client's model
 becomes the global one, the learning rate, batch and momentum of the forgetting, and whose normalisation statistics it
-uses: `GRID` is every combination of these. Around the preset `paper`, as it is for the data set, everything is varied
-one at a time (`ALONE`), with size of the sketch, sigma and anchor. A cell's `setting` names its reading.
+uses. The grid is every combination of these. Around the preset `paper`, as it is for the data set, everything is varied
+one at a time, with the size of the sketch, sigma and the anchor. A cell's `setting` names its reading.
 
 How far a reading is from the printed row: the larger of |BD Acc - printed| and |Test Acc - printed|, in points."""
 
@@ -16,6 +16,7 @@ from typing import Any
 
 from fedforget.errors import InputError
 from fedforget.experiments.columns import Columns, Line, beside_paper, counted, notes_of, table
+from fedforget.experiments.configurations import Configuration, find_configuration
 from fedforget.experiments.engine import CellSpec, Experiment, Row, request_specs
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
@@ -49,19 +50,22 @@ NEAREST = 5
 def readings(options: Options) -> dict[str, Reading]:
     """Every reading by its name, a quick run's those around the preset. A network without running statistics has one
     reading of them."""
-    chosen = options.settings
-    network = build_model(chosen.model, chosen.shape, chosen.classes, seed=0)
-    grid = dict(GRID)
-    if not any(isinstance(module, BATCH_NORMS) for module in network.modules()):
-        del grid["freeze_normalisation"]
-    base = method_settings("fedaf", "paper", **chosen.overrides_of("fedaf", "paper"))[1]
-    preset = {name: getattr(base, name) for name in grid}
+    preset = preset_of(options.settings)
+    grid = {name: values for name, values in GRID.items() if name in preset}
     found = [preset]
     if not options.quick:
         found += [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     for name, values in ALONE.items():
         found += [preset | {name: value} for value in values if name in grid or name not in GRID]
     return {reading_name(reading): reading for reading in found}
+
+
+def preset_of(chosen: Configuration) -> Reading:
+    """How the preset `paper` reads the text in this configuration."""
+    network = build_model(chosen.model, chosen.shape, chosen.classes, seed=0)
+    has_statistics = any(isinstance(module, BATCH_NORMS) for module in network.modules())
+    settings = method_settings("fedaf", "paper", **chosen.overrides_of("fedaf", "paper"))[1]
+    return {name: getattr(settings, name) for name in GRID if has_statistics or name != "freeze_normalisation"}
 
 
 def reading_name(reading: Reading) -> str:
@@ -114,20 +118,29 @@ def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
 
 
 def over_all(cells: Mapping[str, Sequence[Row]]) -> Table:
-    """The readings that left a model everywhere, by the largest of their distances. Where a network has no running
-    statistics, its reading stands beside both readings of them."""
+    """How far the preset `paper` is, with each data set's own learning rate and batch, and below it the readings that
+    left a model everywhere with one learning rate and batch, by the largest of their distances. Where a network has no
+    running statistics, its reading stands beside both readings of them."""
     groups = {name: by_setting(rows) for name, rows in cells.items()}
-    lines: dict[str, list[float]] = {}
+
+    def distances(names: Mapping[str, str]) -> list[Entry]:
+        found = [group.get(names[name], ()) for name, group in groups.items()]
+        return [Entry() if any(row["note"] for row in rows) else farthest(rows) for rows in found]
+
+    presets = {name: preset_of(find_configuration(rows[0]["dataset"], rows[0]["configuration"]))
+               for name, rows in cells.items()}  # fmt: skip
+    own = {name: reading_name(preset) for name, preset in presets.items()}
+    lines: dict[str, list[Entry]] = {}
     for reading in {setting: None for group in groups.values() for setting in group}:
-        short = reading.replace(", statistics frozen", "").replace(", statistics of R", "")
-        own = [group.get(reading) or group.get(short) for group in groups.values()]
-        means = [farthest(rows).mean for rows in own if rows and not any(row["note"] for row in rows)]
-        known = [mean for mean in means if mean is not None]
-        if len(known) == len(groups):
-            lines[reading] = known
-    ranked = sorted(lines.items(), key=lambda line: max(line[1]))
-    body: list[Line] = [[name, *(Entry.of([mean]) for mean in means)] for name, means in ranked[:NEAREST]]
-    return Table("Distance from the printed rows over all data sets, the nearest readings", ("reading", *groups), body)
+        short = reading.removesuffix(", statistics frozen").removesuffix(", statistics of R")
+        entries = distances({name: reading if reading in group else short for name, group in groups.items()})
+        if all(entry.mean is not None for entry in entries):
+            lines[reading] = entries
+    ranked = sorted(lines.items(), key=lambda line: max(entry.mean or 0.0 for entry in line[1]))
+    none = () if lines else ("No reading with one learning rate and batch leaves a model on all of them.",)
+    preset: Line = ["the preset `paper`", *distances(own)]
+    others: list[Line] = [[name, *entries] for name, entries in ranked[:NEAREST]]
+    return Table("Distance from the printed rows over all data sets", ("reading", *groups), [preset, *others], none)
 
 
 READINGS = Experiment(

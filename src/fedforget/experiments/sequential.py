@@ -4,10 +4,7 @@ One client withdraws its classes one after another; a step serves the next class
 with all earlier requests passed on as served. A step is a cell: its `class` is what was withdrawn so far ("0,1"), its
 `setting` the number of the step. All classes of the sequence are poisoned from the start, each with a wrong label and a
 trigger of its own. BD Acc is over all targets so far, since what was forgotten must stay forgotten; `bd_acc_by_class`
-has each.
-
-What the paper prints here before unlearning is, to the digit, the running mean of its single classes (tab:complete), on
-all three data sets: so it is no measurement of a federation that has several poisoned classes, as ours is."""
+has each."""
 
 from __future__ import annotations
 
@@ -30,6 +27,11 @@ from fedforget.methods import Forgetting, method_settings
 from fedforget.params import State
 
 STEPS, QUICK_STEPS = 3, 2
+RUNNING_MEAN = (
+    "What the paper prints before unlearning is, to the digit, the running mean of its single classes (tab:complete), "
+    "on all three data sets: so it is no measurement of a federation with several poisoned classes, as ours is. Each "
+    "class has a trigger of its own here, in a corner of its own."
+)
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -151,5 +153,6 @@ SEQUENTIAL = Experiment(
     run=run,
     tables=tables,
     paper=lambda row: completeness(row["dataset"], row["class"], row["method"]),
+    remarks=lambda rows: [RUNNING_MEAN],
     figures=figures,
 )
