@@ -257,6 +257,18 @@ def test_a_measure_that_sees_nothing_may_still_accuse():
     assert "Gap" in told(before, after).reason
 
 
+def test_where_nobody_else_holds_the_labels_out_the_excess_is_beside_all_that_they_hold_out():
+    """The scout knows none of them, so a model that never saw them should know none either."""
+    alone = replace(BACKDOOR, elsewhere=(Share(), Share(900, 1000)))
+    scout = replace(SCOUT, target=Share(0, 200), elsewhere=(Share(), Share(600, 1000)))
+    gone = replace(alone, target=Share(0, 200), kind=Share(0, 200))
+    assert memory(alone, scout)["excess"].value == 1.0
+    assert told(alone, gone, scout=scout).word == "forgotten"
+    assert told(alone, alone, scout=scout).word == "not forgotten"
+    ignorant = replace(scout, elsewhere=(Share(), Share(100, 1000)))
+    assert "excess" not in memory(alone, ignorant), "it knows too little for a ratio"
+
+
 def test_what_does_not_see_is_not_asked_to_pass():
     """Of few samples no AUC can be shown to be near one half; the excess alone decides."""
     before, after = (replace(sight, area=(0.60, 0.05)) for sight in (BACKDOOR, CLEAN))
@@ -326,14 +338,21 @@ def slow_word(
         if sight.area is not None:
             found["membership"] = (sight.area[0] - 0.5, sight.area[1])
         u, u_s = known(sight), known(scout)
+        alone = u is None  # nobody else holds these labels out, so u is of all of them
+        if alone:
+            u, u_s = (one.accuracy.value if one.accuracy.count else None for one in (sight, scout))
         if scout.target.count and u is not None and u_s is not None and sight.target.count:
             r, r_s = sight.target.hits / sight.target.count, scout.target.hits / scout.target.count
             e_u, e_s = (
-                math.hypot(*(n * share.error for n, share in zip(one.labels, one.elsewhere, strict=True)))
+                one.accuracy.error
+                if alone
+                else math.hypot(*(n * share.error for n, share in zip(one.labels, one.elsewhere, strict=True)))
                 / sum(one.labels)
                 for one in (sight, scout)
             )
             expected, its_error = (None if was_overwritten else u), e_u
+            if alone:
+                expected = None
             if u_s > 0 and not u > 3 * u_s:
                 expected = min(1.0, r_s * u / u_s)
                 parts = (scout.target.error * u / u_s, r_s * e_u / u_s, r_s * u * e_s / u_s**2)
@@ -342,7 +361,7 @@ def slow_word(
                 found["excess"] = (r - expected, math.sqrt(sight.target.error**2 + its_error**2))
         if start is not None and sight.target.count:
             then = known(start)
-            if u is not None and then is not None:
+            if u is not None and then is not None and not alone:
                 rise = sight.target.hits / sight.target.count - start.target.hits / start.target.count
                 found["return"] = (rise - u + then, math.sqrt(sight.target.error**2 + start.target.error**2))
         return found

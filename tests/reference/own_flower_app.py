@@ -23,7 +23,7 @@ from fedforget.flower.attach import attach, own_client, retained
 from fedforget.models import xavier_initialise
 
 Load = Callable[[Context], "Dataset[Any] | DataLoader[Any]"]
-TRAINING: dict[str, Any] = {"lr": 0.05, "batch_size": 8, "threads": 1}
+TRAINING: dict[str, Any] = {"rounds": 5, "lr": 0.05, "batch_size": 8, "threads": 1}
 QUICK: dict[str, Any] = {"timeout_s": 0.05, "join_timeout_s": 0.05, **TRAINING}
 
 

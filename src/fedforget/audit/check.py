@@ -108,17 +108,28 @@ class Check:
 def expected_share(model: Sight, scout: Sight | None, overwritten: bool) -> Reading | None:
     """r_s u / u_s: how much of R a model as good as this one knows that never saw it; None where nobody can tell. Of a
     scout that knows too little u itself: no model knows data that it never saw better than other such data. But a
-    backdoor is known much less, so of a model that was only overwritten nobody can tell then."""
+    backdoor is known much less, so of a model that was only overwritten nobody can tell then. Where nobody else holds
+    R's labels, u is of all that the others hold out: the scout knows nothing of such an R, so neither should a model
+    that never saw it."""
     if scout is None or not scout.target.count:
         return None
-    known, of_scout = model.known, scout.known
-    if known is None or of_scout is None:
+    alone = model.known is None
+    u, of_scout = _elsewhere(model, alone), _elsewhere(scout, alone)
+    if u is None or of_scout is None:
         return None
-    if known > BETTER * of_scout or not of_scout:
-        return None if overwritten else Reading(known, model.known_error)
-    ratio = scout.target.value / of_scout
-    errors = scout.target.error * known, scout.target.value * model.known_error, ratio * known * scout.known_error
-    return Reading(min(1.0, ratio * known), math.hypot(*errors) / of_scout)
+    known = u.value
+    if known > BETTER * of_scout.value or not of_scout.value:
+        return None if overwritten or alone else u
+    ratio = scout.target.value / of_scout.value
+    errors = scout.target.error * known, scout.target.value * u.error, ratio * known * of_scout.error
+    return Reading(min(1.0, ratio * known), math.hypot(*errors) / of_scout.value)
+
+
+def _elsewhere(sight: Sight, alone: bool) -> Reading | None:
+    """u, of R's labels, or of all labels where those are the asker's alone."""
+    if alone:
+        return Reading(sight.accuracy.value, sight.accuracy.error) if sight.accuracy.count else None
+    return None if sight.known is None else Reading(sight.known, sight.known_error)
 
 
 def memory(

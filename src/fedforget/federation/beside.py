@@ -276,7 +276,7 @@ def look(
         asked.add(reply)
         if "area" in reply.numbers:
             areas.append((reply.numbers["target/count"], reply.numbers["area"], reply.numbers["area/error"]))
-    classes = range(federation.classes)
+    classes = range(sum(name.startswith("label/") for name in asked))  # an attached app's server does not know them
     elsewhere, counted = _Sums(), dict[float, float]()
     most = -(-ELSEWHERE // max(1, len(others)))
     there = CountElsewhere(seed=schedule.seed, threads=schedule.threads, most=most, half=task.half)

@@ -1,6 +1,6 @@
 """Forgetting in a Flower app that is there already, the nodes' side: two lines beside its own @app.train.
 
-    attach(app, Net, lambda context: load_data(context.node_config["partition-id"], ...)[0])
+    attach(app, Net, lambda context: load_data(context.node_config["partition-id"], ...))
 
     @app.train()
     def train(message, context):
@@ -31,12 +31,15 @@ from fedforget.federation.client import Client
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.client_app import client_number, no_memory, open_store, register
+from fedforget.flower.held_out import HOLD_OUT, drop_arrays, parted, set_aside, with_own_ids
 from fedforget.flower.oversight import labels_of, mark_retained, note_change, note_order, only_retained
 from fedforget.models import check_model
 from fedforget.params import is_finite
 from fedforget.requests import withdrawn_features, withdrawn_mask
 
 Data = TypeVar("Data", bound="Dataset[Any] | DataLoader[Any]")
+Given = Dataset[Any] | DataLoader[Any] | tuple[Any, Any]
+"""A node's training data, or with them, as a tuple, data that it never trains on."""
 LOADER_SETTINGS = inspect.signature(DataLoader).parameters.keys() - {"dataset", "shuffle", "sampler", "batch_sampler"}
 
 
@@ -73,7 +76,7 @@ class Retained(Subset[Any]):
 def attach(
     app: ClientApp,
     model: Callable[[], nn.Module],
-    data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
+    data: Callable[[Context], Given],
     *,
     features: str = "img",
     label: str = "label",
@@ -88,6 +91,13 @@ def attach(
     A sample's id is its position. So `data` must give the same samples in the same order in every run, without random
     augmentation: a split needs a fixed seed. A DataLoader may shuffle; its data set is read in order, whole,
     for every message.
+
+    The check before and after a request needs held-out data, which the node never trains on. If the app has some, such
+    as a test loader, let `data` give a tuple: (training data, held-out data). Else write `hold-out = 0.2` into the
+    node's or the run's config: that part of the samples is set aside, and `retained` leaves it out of the training.
+
+    What the app keeps as arrays in the node's `context.state`, such as a layer of its own, is dropped when a request is
+    served: it was trained with the model of before.
 
     The node's config has a `state-dir`, where the node remembers for ever what it has withdrawn, and best its number,
     `partition-id`, and a `name`; without a number a request names it by its `name` or `node_id`. Mods of the whole app
@@ -106,24 +116,39 @@ def attach(
 def own_client(
     context: Context,
     model: Callable[[], nn.Module],
-    data: Callable[[Context], Dataset[Any] | DataLoader[Any]],
+    data: Callable[[Context], Given],
     features: str = "img",
     label: str = "label",
     device: str | torch.device = "cpu",
 ) -> Client:
     """A node's client of its own network and data, as `attach` takes them."""
     number, network, place = client_number(context), refuse_shards(network_of(model)), torch.device(device)
-    whole = _whole(data(context))
+    drop_arrays(context)
+    given, unseen = parted(data(context))
+    whole = _whole(given)
     samples, classes = _read(whole, network, features, label, f"The data of client {number}")
     no_ids = note_order(context, samples.labels.tolist())
     notes = note_change(number, samples.features, lambda place: _row(_entries(whole[place], features, label)[0]))
+    aside, held_out = set_aside(context, number, len(samples)), None
+    if unseen is not None:
+        if aside is not None:
+            raise InputError(
+                f"Client {number} gives held-out data and names a {HOLD_OUT} as well; leave one of them out."
+            )
+        held_out = with_own_ids(_read(_whole(unseen), network, features, label, f"What client {number} holds out")[0])
+    elif aside is not None:
+        samples, held_out = samples.select(~aside), samples.select(aside)
     if place.type != "cpu":
         samples = samples.with_features(samples.features.to(place))
-    return Client(number, samples, network.to(place), Normalisation(), classes, place, no_ids=no_ids, notes=notes)
+    return Client(
+        number, samples, network.to(place), Normalisation(), classes, place,
+        held_out=held_out, no_ids=no_ids, notes=notes,
+    )  # fmt: skip
 
 
 def retained(context: Context, data: Data, *, features: str = "img", label: str = "label") -> Data:
-    """`data` without what this node has withdrawn; `data` itself where that is nothing. For the app's own @app.train.
+    """`data` without what this node has withdrawn, or set aside by its `hold-out`; `data` itself where that is nothing.
+    For the app's own @app.train.
 
     Give it the same data as `attach` gets, a data set or a DataLoader, and the same names of entries. A feature that
     was withdrawn is 0 in every sample that comes out. A node that has withdrawn everything, or that
@@ -136,15 +161,16 @@ def retained(context: Context, data: Data, *, features: str = "img", label: str 
     if store is None:
         raise InputError(no_memory(number))
     mark_retained(context)
-    withdrawn = store.withdrawn
-    if not withdrawn:
+    withdrawn, whole = store.withdrawn, _whole(data)
+    aside = set_aside(context, number, len(_indexed(whole)))
+    if not withdrawn and aside is None:
         return data
-    whole = _indexed(_whole(data))
     known = labels_of(whole, label, lambda place: _number(_entries(whole[place], None, label)[1]))
     store.in_order(known)
     labels = torch.tensor(known)
     samples = Samples.of(torch.empty(len(labels), 0), labels)
-    left = (~withdrawn_mask(withdrawn, number, samples)).nonzero().squeeze(1).tolist()
+    gone = withdrawn_mask(withdrawn, number, samples)
+    left = (~(gone if aside is None else gone | aside)).nonzero().squeeze(1).tolist()
     if not left:
         raise InputError(f"Client {number} has withdrawn all of its data, so it has nothing to train on.")
     mask = None

@@ -1,6 +1,6 @@
 """Forgetting in a Flower app that is there already, the server's side: a wrapper around whatever strategy it has.
 
-    forget = Forget(strategy, Net, lr=lr)
+    forget = Forget(strategy, Net, rounds=8, lr=lr)
     forget.request(partition=0, label=3)
     result = forget.start(grid, arrays, num_rounds=3)
     forget.check_served()
@@ -9,14 +9,16 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
@@ -26,21 +28,28 @@ from fedforget.errors import ClientError, FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
+from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
-from fedforget.methods import LADDER, RUNGS, Forgetting, check_history, check_servable, forget, method_settings
-from fedforget.params import State, first_non_finite
-from fedforget.requests import ErasureRequest
+from fedforget.flower.own_rounds import OwnRounds
+from fedforget.methods import DEFAULT_METHOD, LADDER, Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.params import State
+from fedforget.requests import ErasureRequest, describe_requests
+from fedforget.runs.climb import Climb
+from fedforget.runs.ladder import climb
+from fedforget.runs.told import end_sentence, notes_beside, rung_sentence
 
 log = logging.getLogger("flwr")
 NOT_LEADING = (
     "A strategy around Forget, or a loop of your own, would go on from the model of before, so no request can be "
     "served in its rounds; put Forget outermost, or call its serve between two starts."
 )
-NO_CLIMB = (
-    "An app of your own does not climb the ladder: the check between two rungs needs held-out data, and its sites name "
-    f"none; choose one rung: {', '.join(RUNGS)}."
+NO_ROUNDS = (
+    "A request may end at a retraining, through the app's own rounds; say how many the app trains: "
+    "Forget(..., rounds=8)."
 )
+NOT_DONE = ("not forgotten", "harmful", "diverged")
+"""Words of a climb after which the target is still in the model."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +86,15 @@ class Forget(Strategy):
     should do as the app does.
     `clients` is how many nodes to wait for before a request is served.
 
+    A request climbs the ladder: overwrite, else rebuild, else retrain, and after each rung a check at the nodes, which
+    compares with data that they hold out. What harms others is not used: the app then goes on with its old model, and
+    says so. What came of each request, with its word, is in `served`.
+
     A request that fails costs nothing but itself. `serve` raises what went wrong; `start` logs it, goes on training
     with the model as it was, and tries again before the next round. The request stays in `waiting` until it is served
-    or `waiting.clear()` gives it up, and `check_served`, at the end of the app, raises the `failure` of one that still
-    waits: so no run ends well that has not forgotten. What came of the ones that were served, with cost and notes, is
-    in `served`. A method that needs the clients' models of training is refused: they are not kept.
+    or `waiting.clear()` gives it up. `check_served`, at the end of the app, raises the `failure` of one that still
+    waits, and tells of one whose target is still in the model: so no run ends well that has not forgotten. A method
+    that needs the clients' models of training is refused: they are not kept.
 
     What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`)."""
 
@@ -107,6 +120,10 @@ class Forget(Strategy):
             "clients": clients, "device": device, "timeout_s": timeout_s, "join_timeout_s": join_timeout_s,
         }  # fmt: skip
         self._unaggregated: ArrayRecord | None = None
+        self._given = set(training)
+        self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self._config = ConfigRecord()
+        """What the app's own rounds are given, as they were begun."""
         self._leads = False
         """Whether the rounds are those of our own `start`, which goes on from the model that a request leaves."""
         self._tried: list[Waiting] = []
@@ -122,7 +139,7 @@ class Forget(Strategy):
         sample_ids: Iterable[int] | None = None,
         feature: int | Iterable[int] | None = None,
         whole_node: bool = False,
-        method: str = RUNGS[0],
+        method: str = DEFAULT_METHOD,
         preset: str | None = None,
         **overrides: Any,
     ) -> None:
@@ -132,9 +149,8 @@ class Forget(Strategy):
 
         The node is the one with this `partition`-id, this `name` in its config, or this registered id.
 
-        `method` is one rung of the ladder, the lowest where none is named, or any other method; `overrides` are its
-        settings. The ladder itself is refused: its check needs data that a site holds out, and `attach` gives none. So
-        nothing is checked after the rung, and nobody climbs on."""
+        It climbs the ladder; `lowest` and `at_most` bound the climb, and `method="retrain"` goes to the top at once.
+        Any other `method` is used as it is, `overrides` are its settings, and nothing checks what came of it."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
         target = ErasureRequest.parse(
@@ -145,29 +161,39 @@ class Forget(Strategy):
             whole=whole_node,
             names="a label, sample_ids, a feature, or whole_node=True for all of the node",
         )
-        if method == LADDER:
-            raise InputError(NO_CLIMB)
+        if method == "retrain":
+            method, overrides = LADDER, {"lowest": method, **overrides}
+        if method == LADDER and "rounds" not in self._given:
+            raise InputError(NO_ROUNDS)
         _, settings = method_settings(method, preset, **overrides)
         check_servable(method, settings, [target])
         check_history(method, None)
         self.waiting.append(Waiting(partition, name, node_id, target, method, preset, overrides))
 
-    def serve(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
-        """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`."""
+    def serve(self, grid: Grid, arrays: ArrayRecord, train_config: ConfigRecord | None = None) -> ArrayRecord:
+        """Serve what is waiting, oldest first, all or nothing; the new arrays, with the names and types of `arrays`.
+
+        `train_config` is what the app's own rounds are given, for a retraining; `start` knows it."""
         if not self.waiting:
             return arrays
         check_memories(self.strategy)
         model = refuse_shards(network_of(self._model))
-        names = _names(model, arrays)
+        names = names_in(model, arrays)
         if self._initial is not None:
-            model = network_of(model, _state(model, self._initial, _names(model, self._initial)))
+            initial = state_of_arrays(model, self._initial, names_in(model, self._initial))
+            model = network_of(model, initial)
         # 0 classes: no method's own side asks for their number, and only the clients know it.
         federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
+        own = OwnRounds(
+            grid, self.strategy, self._configure, self._aggregate, federation, self._schedule, arrays,
+            train_config or self._config,
+        )  # fmt: skip
         results: list[Forgetting] = []
         for waiting in self.waiting:
-            result = self._serve(waiting, federation, _state(model, arrays, names), (*self.served, *results))
+            state = state_of_arrays(model, arrays, names)
+            result = self._serve(waiting, federation, state, (*self.served, *results), own)
             results.append(result)
-            arrays = _arrays(result.state, arrays, names)
+            arrays = arrays_of_state(result.state, arrays, names)
         self.served += results
         self.waiting.clear()
         self.failure = None
@@ -175,39 +201,83 @@ class Forget(Strategy):
         return arrays
 
     def check_served(self) -> None:
-        """Raise what kept a request from being served, if one is still waiting. For the end of the server app."""
+        """Raise what kept a request from being served, if one is still waiting, and tell of one that was, but whose
+        target is still in the model. For the end of the server app."""
         if self.waiting:
             raise self.failure or InputError("A request is still waiting; serve it, or start another round.")
+        for result in self.served:
+            if isinstance(result, Climb) and result.word in NOT_DONE:
+                raise FedForgetError(f"{describe_requests(result.requests)}: {end_sentence(result.rungs)}")
 
     def _serve(
-        self, waiting: Waiting, federation: FlowerFederation, state: State, before: Iterable[Forgetting]
+        self,
+        waiting: Waiting,
+        federation: FlowerFederation,
+        state: State,
+        before: Iterable[Forgetting],
+        own: OwnRounds,
     ) -> Forgetting:
         request = waiting.addressed(federation)
-        result = forget(
-            federation, state, request, self._schedule, waiting.method, waiting.preset,
-            served=[done for earlier in before for done in earlier.requests],
-            **waiting.overrides,
+        served = [done for earlier in before for done in earlier.requests]
+        log.info("To forget: %s.", request.describe())
+        if waiting.method != LADDER:
+            result = forget(
+                federation, state, request, self._schedule, waiting.method, waiting.preset,
+                served=served, **waiting.overrides,
+            )  # fmt: skip
+            log.warning("Nothing checked what %s forgot, or what it spoiled.", waiting.method)
+            log.info(
+                "Forgot %s with %s (%s): %.1f s, %.2f MB sent",
+                request.describe(), result.method, result.preset, result.cost.total_seconds, result.cost.bytes / 1e6,
+            )  # fmt: skip
+            for note in result.notes:
+                log.warning("%s", note)
+            return result
+        settings = method_settings(LADDER, waiting.preset, **waiting.overrides)[1]
+        result = climb(
+            federation, state, request, self._schedule, settings,
+            served=served, say=partial(log.info, "%s"), retrain=own.retrain,
         )  # fmt: skip
-        log.info(
-            "Forgot %s with %s (%s): %.1f s, %.2f MB sent",
-            request.describe(), result.method, result.preset, result.cost.total_seconds, result.cost.bytes / 1e6,
-        )  # fmt: skip
-        for note in result.notes:
-            log.warning("%s", note)
+        tell = log.warning if result.word in NOT_DONE else log.info
+        for sentence in (
+            *map(rung_sentence, result.rungs),
+            f"{request.describe()}: {end_sentence(result.rungs)}",
+            *notes_beside(result.rungs, result.notes),
+        ):
+            tell("%s", sentence)
+        log.info("%.1f s, %.2f MB sent", result.cost.total_seconds, result.cost.bytes / 1e6)
         return result
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *words: Any, **more: Any) -> Result:
-        """Flower's own rounds, from the model without what is waiting."""
+        """The inner strategy's own `start`, from the model without what is waiting."""
+        given = inspect.signature(self.strategy.start).bind(grid, initial_arrays, *words, **more).arguments
+        self._config = ConfigRecord(dict(given.get("train_config") or {}))
         self._leads = True
         try:
             begun = self._served_if_possible(grid, initial_arrays)
             self._tried = list(self.waiting)
-            result = super().start(grid, begun, *words, **more)
+            with self._between_rounds():
+                result = self.strategy.start(grid, begun, *words, **more)
         finally:
             self._leads = False
         if not result.arrays:  # no round had a result
             result.arrays = begun
         return result
+
+    @contextmanager
+    def _between_rounds(self) -> Iterator[None]:
+        """Inside, the inner strategy's rounds pass through ours, whoever runs them: a strategy may have a `start` of
+        its own, with checkpoints and logs."""
+        attributes = vars(self.strategy)
+        ours = {"configure_train": self.configure_train, "aggregate_train": self.aggregate_train}
+        there = {name: attributes[name] for name in ours if name in attributes}
+        attributes.update(ours)
+        try:
+            yield
+        finally:
+            for name in ours:
+                del attributes[name]
+            attributes.update(there)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -216,12 +286,12 @@ class Forget(Strategy):
         if self.waiting != self._tried:
             self.arrays = self._unaggregated = arrays = self._served_if_possible(grid, arrays)
         self._tried = []
-        return self.strategy.configure_train(server_round, arrays, config, grid)
+        return self._configure(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        arrays, metrics = self.strategy.aggregate_train(server_round, replies)
+        arrays, metrics = self._aggregate(server_round, replies)
         if arrays is None:
             # A round without a result leaves Flower with the model it had before the request.
             return self._unaggregated, metrics
@@ -248,31 +318,3 @@ class Forget(Strategy):
 
     def summary(self) -> None:
         self.strategy.summary()
-
-
-def _names(model: nn.Module, arrays: ArrayRecord) -> dict[str, str]:
-    """The array of each of the model's tensors: by name, or by order where the app has names of its own."""
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    names = {name: name for name in shapes}
-    if set(shapes) != set(arrays):
-        names = dict(zip(shapes, arrays, strict=False))
-    odd = next((n for n in shapes if n not in names or tuple(arrays[names[n]].shape) != shapes[n]), None)
-    if odd is not None or len(arrays) != len(shapes):
-        where = f"its '{odd}' has no array of that shape" if odd is not None else "there are more arrays than that"
-        raise InputError(f"The arrays are not those of the {type(model).__name__} that Forget was given: {where}.")
-    return names
-
-
-def _state(model: nn.Module, arrays: ArrayRecord, names: dict[str, str]) -> State:
-    """The arrays in the model's own types: an average makes floats of counters."""
-    read = {name: torch.from_numpy(np.array(arrays[key].numpy())) for name, key in names.items()}
-    broken = first_non_finite(read)
-    if broken is not None:
-        raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
-    own = model.state_dict()
-    return {n: (t if own[n].is_floating_point() else t.round()).to(own[n].dtype) for n, t in read.items()}
-
-
-def _arrays(state: State, arrays: ArrayRecord, names: dict[str, str]) -> ArrayRecord:
-    keys = {key: state[name].cpu().numpy() for name, key in names.items()}
-    return ArrayRecord({key: Array(np.asarray(keys[key], dtype=array.numpy().dtype)) for key, array in arrays.items()})

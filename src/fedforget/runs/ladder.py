@@ -21,7 +21,7 @@ from torch import Tensor
 
 from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check, CheckBeside, check, seen_in
 from fedforget.audit.verdict import by_construction
-from fedforget.errors import DivergedError
+from fedforget.errors import DivergedError, InputError
 from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
@@ -39,6 +39,8 @@ from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, 
 
 FURTHER = 0.05
 """At most so much of the training is the further round in which a memory may come back."""
+OwnRetrain = Callable[[Sequence[ErasureRequest], Sequence[ErasureRequest]], Forgetting]
+"""Retrains without (the requests, what was served before) where the training is not ours, as in an attached app."""
 
 
 def forget(
@@ -81,14 +83,16 @@ def climb(
     kept: KeptRungs | None = None,
     checkpoints: CheckpointStore | None = None,
     say: Callable[[str], None] = lambda sentence: None,
+    retrain: OwnRetrain | None = None,
 ) -> Climb:
     """Make the global model forget, on the lowest rung that does. `say` is told of each rung before it begins.
 
-    `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round."""
+    `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round. `retrain` takes the
+    place of our own Retrain."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     settings = settings or LadderSettings()
     served = check_before(federation, state, asked, LADDER, settings, served)
-    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say)
+    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say, retrain)
     return climber.climb(checkpoints)
 
 
@@ -122,10 +126,12 @@ class _Climber:
         settings: LadderSettings,
         kept: KeptRungs | None,
         say: Callable[[str], None],
+        retrain: OwnRetrain | None,
     ) -> None:
         self._federation, self._before = federation, copy_state(state, federation.device)
         self._requests, self._served, self._exclude = requests, served, (*served, *requests)
         self._schedule, self._settings, self._kept, self._say = schedule, settings, kept, say
+        self._own_retrain = retrain
         self._meter = Meter(federation, withdrawals(requests, schedule))
         self._feature = any(request.kind == "feature" for request in requests)
         self._reference: _Reference | None = None
@@ -154,6 +160,8 @@ class _Climber:
                 return ["retrain"]
             if not self._feature and rungs != ["retrain"]:
                 self._reference = self._kept_reference() or self._scouted()
+                if self._reference is None:
+                    return self._without_check(rungs)
                 quick = self._reference.seconds < self._settings.exact_below
                 if "retrain" in rungs and quick:
                     return ["retrain"]
@@ -166,6 +174,14 @@ class _Climber:
                     self._notes.append(why)
                     return rungs[1:]
         return rungs
+
+    def _without_check(self, rungs: Sequence[str]) -> Sequence[str]:
+        """Where nobody holds data out, neither a memory nor harm can be seen, and only Retrain counts."""
+        if "retrain" not in rungs:
+            raise InputError(f"{NOBODY_HOLDS_OUT} Let the sites hold data out, or let the climb go up to retrain.")
+        self._say(NOBODY_HOLDS_OUT)
+        self._notes.append(NOBODY_HOLDS_OUT)
+        return ["retrain"]
 
     def _no_overwriting(self) -> str:
         """Why the lowest rung is not tried; empty where it is."""
@@ -199,9 +215,11 @@ class _Climber:
         left = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}, clients))
         return left / max(1, self._left.kept)
 
-    def _scouted(self) -> _Reference:
-        """Train the scout, and look at it and at the model before."""
+    def _scouted(self) -> _Reference | None:
+        """Train the scout, and look at it and at the model before; None in an app whose sites hold nothing out."""
         untouched = self._look(self._before)
+        if self._own_retrain is not None and not untouched.accuracy.count:
+            return None
         seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
         scout = train_scout(self._meter, self._schedule, self._left, self._exclude)
         seconds = self._meter.so_far().total_seconds - seconds
@@ -238,10 +256,13 @@ class _Climber:
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
         spent, scout = Cost(), None if self._reference is None else self._reference.model
         try:
-            made = forget_with(
-                self._federation, self._before, self._requests, self._schedule, name,
-                served=self._served, checkpoints=checkpoints, scout=scout, **overrides,
-            )  # fmt: skip
+            if name == "retrain" and self._own_retrain is not None:
+                made = self._own_retrain(self._requests, self._served)
+            else:
+                made = forget_with(
+                    self._federation, self._before, self._requests, self._schedule, name,
+                    served=self._served, checkpoints=checkpoints, scout=scout, **overrides,
+                )  # fmt: skip
             spent = made.cost
             checked = self._reference is not None and name != "retrain"
             found, state = self._check(name, made) if checked else (None, made.state)
@@ -391,4 +412,5 @@ DEAR = "Overwriting is not tried: it would cost not much less here than a model 
 LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
+NOBODY_HOLDS_OUT = "No other site holds data out, so no check can say what a rung below retrain forgot or spoiled."
 NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."

@@ -11,7 +11,7 @@ from quickstart.task import train as train_fn
 
 # Flower ClientApp
 app = ClientApp()
-attach(app, Net, lambda ctx: load_data(ctx.node_config["partition-id"], ctx.node_config["num-partitions"], 32)[0])
+attach(app, Net, lambda ctx: load_data(ctx.node_config["partition-id"], ctx.node_config["num-partitions"], 32))
 
 
 @app.train()

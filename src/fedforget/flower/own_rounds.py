@@ -1,0 +1,90 @@
+"""Retrain through an app's own rounds: its strategy, its train function, from fresh weights, without the target.
+
+The nodes have withdrawn the target by then, so the app's own training leaves it out (`attach.retained`). Nobody's
+schedule is imitated: what comes out is what the app would have trained, clipped, noised and averaged as ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Strategy
+
+from fedforget.errors import DivergedError, FedForgetError
+from fedforget.federation.cost import Cost
+from fedforget.federation.rounds import Schedule
+from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
+from fedforget.flower.federation import FlowerFederation
+from fedforget.flower.memories import renew_memories
+from fedforget.methods import RUNGS, Forgetting
+from fedforget.methods.retrain import RetrainSettings, fresh_start, is_drawn
+from fedforget.params import first_non_finite
+from fedforget.requests import ErasureRequest
+
+
+@dataclass
+class OwnRounds:
+    """The rounds of the app that `strategy` runs; each is given `config`, as the app gives it."""
+
+    grid: Grid
+    strategy: Strategy
+    configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], Iterable[Message]]
+    aggregate: Callable[[int, Iterable[Message]], tuple[ArrayRecord | None, MetricRecord | None]]
+    """The strategy's own, whatever stands in their place just now."""
+    federation: FlowerFederation
+    schedule: Schedule
+    arrays: ArrayRecord
+    """Any arrays of the app, for their names and types."""
+    config: ConfigRecord = field(default_factory=ConfigRecord)
+    timeout_s: float = 3600.0
+
+    def retrain(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> Forgetting:
+        """`schedule.rounds` rounds from fresh weights. Exact, where those are a draw throughout."""
+        began, settings = time.perf_counter(), RetrainSettings()
+        model = self.federation.model
+        fresh, exact = fresh_start(model, self.schedule, settings), is_drawn(model, self.schedule, settings)
+        names, cost = names_in(model, self.arrays), Cost()
+        current = arrays_of_state(fresh, self.arrays, names)
+        config = ConfigRecord(dict(self.config))  # an app may change it from round to round
+        renew_memories(self.strategy)
+        for number in range(1, self.schedule.rounds + 1):
+            current = self._round(number, current, config, cost)
+        renew_memories(self.strategy)
+        state = state_of_arrays(model, current, names)
+        broken = first_non_finite(state)
+        if broken is not None:
+            raise DivergedError("The app's own training", f"its '{broken}' is no longer finite.")
+        cost.seconds["training"] = time.perf_counter() - began
+        note = f"Retrained in {self.schedule.rounds} rounds of the app's own training."
+        return Forgetting(state, RUNGS[-1], "default", tuple(requests), cost, settings, {}, (note,), exact)
+
+    def _round(self, number: int, arrays: ArrayRecord, config: ConfigRecord, cost: Cost) -> ArrayRecord:
+        try:
+            messages = list(self.configure(number, arrays, config, self.grid))
+            replies = list(self.grid.send_and_receive(messages, timeout=self.timeout_s))
+            made, _ = self.aggregate(number, replies)
+        except FedForgetError:
+            raise
+        except Exception as error:
+            raise FedForgetError(
+                f"The app's own training failed in round {number} of its retraining: {error}"
+            ) from error
+        if made is None:
+            reasons = [" ".join(str(reply.error.reason).split())[:200] for reply in replies if reply.has_error()]
+            raise FedForgetError(
+                f"Nobody had a result in round {number} of the app's own retraining; "
+                f"{f'the first reason: {reasons[0]}' if reasons else 'nobody answered.'}"
+            )
+        answers = [reply.content for reply in replies if reply.has_content()]
+        cost.bytes += sum(len(array.data) for array in arrays.values()) * (len(messages) + len(answers))
+        cost.gradient_evaluations += self.schedule.epochs * sum(map(_examples, answers))
+        return made
+
+
+def _examples(content: RecordDict) -> float:
+    """How many samples a reply is made of, as the app says."""
+    counts = [record.get("num-examples", 0) for record in content.metric_records.values()]
+    return float(next((count for count in counts if isinstance(count, int | float) and count), 0))
