@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
 
     # Start the strategy, run FedAvg for `num-server-rounds`
     strategy = FedAvg(fraction_evaluate=config["fraction-evaluate"])
-    forget = Forget(strategy, Net, rounds=config["num-server-rounds"], lr=lr, epochs=2, batch_size=32)
+    forget = Forget(strategy, Net, rounds=config["num-server-rounds"], lr=lr, epochs=2, batch_size=32, threads=1)
     forget.request(partition=0, label=3)
     result = strategy.start(
         grid=grid,
