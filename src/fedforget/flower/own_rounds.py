@@ -6,23 +6,20 @@ schedule is imitated: what comes out is what the app would have trained, clipped
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
+from torch import nn
 
 from fedforget.errors import DivergedError, FedForgetError
 from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
-from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import renew_memories
-from fedforget.methods import RUNGS, Forgetting
-from fedforget.methods.retrain import RetrainSettings, fresh_start, is_drawn
-from fedforget.params import first_non_finite
-from fedforget.requests import ErasureRequest
+from fedforget.params import State, first_non_finite
 
 
 @dataclass
@@ -34,32 +31,28 @@ class OwnRounds:
     configure: Callable[[int, ArrayRecord, ConfigRecord, Grid], Iterable[Message]]
     aggregate: Callable[[int, Iterable[Message]], tuple[ArrayRecord | None, MetricRecord | None]]
     """The strategy's own, whatever stands in their place just now."""
-    federation: FlowerFederation
+    model: nn.Module
     schedule: Schedule
     arrays: ArrayRecord
     """Any arrays of the app, for their names and types."""
     config: ConfigRecord = field(default_factory=ConfigRecord)
     timeout_s: float = 3600.0
 
-    def retrain(self, requests: Sequence[ErasureRequest], served: Sequence[ErasureRequest]) -> Forgetting:
-        """`schedule.rounds` rounds from fresh weights. Exact, where those are a draw throughout."""
-        began, settings = time.perf_counter(), RetrainSettings()
-        model = self.federation.model
-        fresh, exact = fresh_start(model, self.schedule, settings), is_drawn(model, self.schedule, settings)
-        names, cost = names_in(model, self.arrays), Cost()
+    def train(self, fresh: State) -> tuple[State, Cost]:
+        """`schedule.rounds` rounds from these weights."""
+        began, names, cost = time.perf_counter(), names_in(self.model, self.arrays), Cost()
         current = arrays_of_state(fresh, self.arrays, names)
         config = ConfigRecord(dict(self.config))  # an app may change it from round to round
         renew_memories(self.strategy)
         for number in range(1, self.schedule.rounds + 1):
             current = self._round(number, current, config, cost)
         renew_memories(self.strategy)
-        state = state_of_arrays(model, current, names)
+        state = state_of_arrays(self.model, current, names)
         broken = first_non_finite(state)
         if broken is not None:
             raise DivergedError("The app's own training", f"its '{broken}' is no longer finite.")
         cost.seconds["training"] = time.perf_counter() - began
-        note = f"Retrained in {self.schedule.rounds} rounds of the app's own training."
-        return Forgetting(state, RUNGS[-1], "default", tuple(requests), cost, settings, {}, (note,), exact)
+        return state, cost
 
     def _round(self, number: int, arrays: ArrayRecord, config: ConfigRecord, cost: Cost) -> ArrayRecord:
         try:

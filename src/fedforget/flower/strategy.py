@@ -32,7 +32,16 @@ from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.flower.own_rounds import OwnRounds
-from fedforget.methods import DEFAULT_METHOD, LADDER, Forgetting, check_history, check_servable, forget, method_settings
+from fedforget.methods import (
+    DEFAULT_METHOD,
+    LADDER,
+    RUNGS,
+    Forgetting,
+    check_history,
+    check_servable,
+    forget,
+    method_settings,
+)
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs.climb import Climb
@@ -161,7 +170,7 @@ class Forget(Strategy):
             whole=whole_node,
             names="a label, sample_ids, a feature, or whole_node=True for all of the node",
         )
-        if method == "retrain":
+        if method == RUNGS[-1]:
             method, overrides = LADDER, {"lowest": method, **overrides}
         if method == LADDER and "rounds" not in self._given:
             raise InputError(NO_ROUNDS)
@@ -185,7 +194,7 @@ class Forget(Strategy):
         # 0 classes: no method's own side asks for their number, and only the clients know it.
         federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
         own = OwnRounds(
-            grid, self.strategy, self._configure, self._aggregate, federation, self._schedule, arrays,
+            grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
             train_config or self._config,
         )  # fmt: skip
         results: list[Forgetting] = []
@@ -236,7 +245,7 @@ class Forget(Strategy):
         settings = method_settings(LADDER, waiting.preset, **waiting.overrides)[1]
         result = climb(
             federation, state, request, self._schedule, settings,
-            served=served, say=partial(log.info, "%s"), retrain=own.retrain,
+            served=served, say=partial(log.info, "%s"), training=own.train,
         )  # fmt: skip
         tell = log.warning if result.word in NOT_DONE else log.info
         for sentence in (

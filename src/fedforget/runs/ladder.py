@@ -31,6 +31,7 @@ from fedforget.federation.tasks import CountSamples
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
+from fedforget.methods.retrain import RetrainSettings, fresh_start, is_drawn
 from fedforget.methods.scout import MIN_SAMPLES, never_saw, train_scout
 from fedforget.models import Prepared, assumed_of
 from fedforget.params import State, copy_state, digest
@@ -39,8 +40,9 @@ from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, Climb, KeptRungs, 
 
 FURTHER = 0.05
 """At most so much of the training is the further round in which a memory may come back."""
-OwnRetrain = Callable[[Sequence[ErasureRequest], Sequence[ErasureRequest]], Forgetting]
-"""Retrains without (the requests, what was served before) where the training is not ours, as in an attached app."""
+OwnTraining = Callable[[State], tuple[State, Cost]]
+"""(the model, the bill) of a whole training from these fresh weights, without what the clients have withdrawn: where
+the training is not ours, as in an attached app."""
 
 
 def forget(
@@ -83,16 +85,16 @@ def climb(
     kept: KeptRungs | None = None,
     checkpoints: CheckpointStore | None = None,
     say: Callable[[str], None] = lambda sentence: None,
-    retrain: OwnRetrain | None = None,
+    training: OwnTraining | None = None,
 ) -> Climb:
     """Make the global model forget, on the lowest rung that does. `say` is told of each rung before it begins.
 
-    `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round. `retrain` takes the
-    place of our own Retrain."""
+    `kept` and `checkpoints` let a killed climb go on: at its rung, and within Retrain at its round. `training` is
+    another than ours, for Retrain."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     settings = settings or LadderSettings()
     served = check_before(federation, state, asked, LADDER, settings, served)
-    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say, retrain)
+    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say, training)
     return climber.climb(checkpoints)
 
 
@@ -126,12 +128,12 @@ class _Climber:
         settings: LadderSettings,
         kept: KeptRungs | None,
         say: Callable[[str], None],
-        retrain: OwnRetrain | None,
+        training: OwnTraining | None,
     ) -> None:
         self._federation, self._before = federation, copy_state(state, federation.device)
         self._requests, self._served, self._exclude = requests, served, (*served, *requests)
         self._schedule, self._settings, self._kept, self._say = schedule, settings, kept, say
-        self._own_retrain = retrain
+        self._training = training
         self._meter = Meter(federation, withdrawals(requests, schedule))
         self._feature = any(request.kind == "feature" for request in requests)
         self._reference: _Reference | None = None
@@ -218,7 +220,7 @@ class _Climber:
     def _scouted(self) -> _Reference | None:
         """Train the scout, and look at it and at the model before; None in an app whose sites hold nothing out."""
         untouched = self._look(self._before)
-        if self._own_retrain is not None and not untouched.accuracy.count:
+        if self._training is not None and not untouched.accuracy.count:
             return None
         seconds, evaluations = self._meter.so_far().total_seconds, self._meter.cost.gradient_evaluations
         scout = train_scout(self._meter, self._schedule, self._left, self._exclude)
@@ -256,8 +258,8 @@ class _Climber:
         overrides: dict[str, Any] = {"enough": self._enough()} if name == "overwrite" and not self._sees else {}
         spent, scout = Cost(), None if self._reference is None else self._reference.model
         try:
-            if name == "retrain" and self._own_retrain is not None:
-                made = self._own_retrain(self._requests, self._served)
+            if name == "retrain" and self._training is not None:
+                made = self._retrained(self._training)
             else:
                 made = forget_with(
                     self._federation, self._before, self._requests, self._schedule, name,
@@ -279,6 +281,12 @@ class _Climber:
             note = {"rung": rung.to_json(), "curves": made.curves, "cost": self._meter.so_far().to_json()}
             self._kept.save(name, state, note)
         return _Tried(rung, self._before if STAYS in rung.reason else state, made.curves)
+
+    def _retrained(self, training: OwnTraining) -> Forgetting:
+        model, settings = self._federation.model, RetrainSettings()
+        state, cost = training(fresh_start(model, self._schedule, settings))
+        exact = is_drawn(model, self._schedule, settings)
+        return Forgetting(state, "retrain", "default", self._requests, cost, settings, exact=exact)
 
     def _kept_rung(self, name: str) -> _Tried | None:
         known = None if self._kept is None else self._kept.load(name)
