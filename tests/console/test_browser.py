@@ -209,7 +209,7 @@ def test_a_busy_queue(browser: Browser, tmp_path: Path):
         assert rows == ["overdue", "soon", "soon", "later", "later", "later"]
         assert browser.see(".tiles .overdue .figure").text == "1"
         browser.look("busy-queue")
-        browser.driver.find_element(By.PARTIAL_LINK_TEXT, "class 1 of client 1").click()
+        browser.driver.find_element(By.PARTIAL_LINK_TEXT, "class 1 (one) of client 1").click()
         assert "It waits for an officer." in browser.text
         browser.look("deciding")
         browser.driver.get(console.url + "/federations/digits")

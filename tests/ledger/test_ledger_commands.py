@@ -188,7 +188,7 @@ def test_pin_check_backup_restore(fedforget: Command, tmp_path: Path, monkeypatc
 
 
 def test_migrate_says_what_it_did(fedforget: Command):
-    assert "is 0008 already" in fedforget("ledger", "migrate")
+    assert "is 0009 already" in fedforget("ledger", "migrate")
 
 
 def test_keys(fedforget: Command):

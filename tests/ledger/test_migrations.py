@@ -59,6 +59,7 @@ def test_the_migrations_make_the_tables_of_today(ledger: Ledger, engine: Engine)
 def test_the_history_is_one_line():
     script = ScriptDirectory(str(MIGRATIONS))
     assert [revision.revision for revision in script.walk_revisions()] == [
+        "0009",
         "0008",
         "0007",
         "0006",
@@ -68,7 +69,7 @@ def test_the_history_is_one_line():
         "0002",
         "0001",
     ]
-    assert newest_revision() == "0008"
+    assert newest_revision() == "0009"
 
 
 def as_told_then(
@@ -128,10 +129,10 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
     events = older_ledger(world, other_url, revision)
     home = world.ledger.home
     with pytest.raises(
-        InputError, match=f"has the schema {revision}, but this fedforget works with 0008; make a backup"
+        InputError, match=f"has the schema {revision}, but this fedforget works with 0009; make a backup"
     ):
         Ledger.open(home, other_url)
-    assert migrate(home, other_url) == (revision, "0008")
+    assert migrate(home, other_url) == (revision, "0009")
     with Ledger.open(home, other_url, clock=Ticking(world.clock.now)) as ledger:
         pin = Pin(world.ledger.trail.head().ledger, len(events), events[-1]["hash"])
         assert ledger.trail.check(pin).problems == (), "the chain, the rows and the rules"
@@ -156,7 +157,7 @@ def test_from_an_older_schema_with_data_in_it(world: World, other_url: str, revi
         assert [request.id for request in again.serve().requests] == [waiting.id], "and it works on"
         ledger.versions.roll_back("digits", 2, "broken", actor="oscar")
         assert ledger.trail.check().intact
-    assert migrate(home, other_url) == ("0008", "0008"), "a second time changes nothing"
+    assert migrate(home, other_url) == ("0009", "0009"), "a second time changes nothing"
 
 
 def test_what_was_changed_in_an_older_ledger_is_named_where_its_events_say_it(world: World, other_url: str):
@@ -195,7 +196,7 @@ def test_interrupted_nothing_has_changed(world: World, other_url: str, monkeypat
     with old.reading() as session:
         assert not inspect(session.connection()).has_table("remains")
     old.close()
-    assert migrate(world.ledger.home, other_url) == ("0001", "0008")
+    assert migrate(world.ledger.home, other_url) == ("0001", "0009")
 
 
 def test_a_newer_one_is_left_alone(ledger: Ledger, engine: Engine):

@@ -124,7 +124,7 @@ def as_of_schema_3(archive: Path, alter: str | None = None) -> Path:
     """The archive, said to be of the schema before there were events of rows."""
 
     def change_it(files: dict[str, bytes]) -> None:
-        replacing("manifest.json", b'"revision": "0008"', b'"revision": "0003"')(files)
+        replacing("manifest.json", b'"revision": "0009"', b'"revision": "0003"')(files)
         if alter is not None:
             ROWS[alter][0](files)
 

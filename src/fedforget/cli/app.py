@@ -22,6 +22,7 @@ from fedforget.cli.request import request_app
 from fedforget.cli.serve import serve
 from fedforget.cli.train import train
 from fedforget.cli.verify import verify
+from fedforget.cli.webhook import webhook_app
 from fedforget.cli.work import work
 from fedforget.errors import FedForgetError
 
@@ -51,6 +52,7 @@ for command in (demo, train, forget, audit, verify, serve, work, reproduce, benc
     app.command()(command)
 for name, group in (
     ("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app), ("node", node_app),
+    ("webhook", webhook_app),
 ):  # fmt: skip
     app.add_typer(group, name=name)
 

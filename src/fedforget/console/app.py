@@ -25,6 +25,7 @@ from fedforget.console import (
     federations,
     monitoring,
     oidc,
+    opendsr,
     problems,
     request_pages,
     requests,
@@ -44,7 +45,7 @@ from fedforget.ledger.book import Ledger
 log = logging.getLogger("fedforget.console")
 ROUTERS = (
     monitoring.router, sign_in.router, oidc.router, request_pages.router, requests.pages, federations.pages,
-    trail.pages, accounts.pages, requests.api, federations.api, trail.api, accounts.api,
+    trail.pages, accounts.pages, requests.api, opendsr.router, federations.api, trail.api, accounts.api,
 )  # fmt: skip
 
 

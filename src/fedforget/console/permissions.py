@@ -49,6 +49,7 @@ class Permission(StrEnum):
     CHECK = "check the ledger", _STAFF
     VERIFY = "verify a certificate", _EVERYBODY
     KEEP_ACCOUNTS = "keep accounts", frozenset({Role.ADMIN})
+    KEEP_WEBHOOKS = "keep webhooks", frozenset({Role.ADMIN})
     SEE_METRICS = "see metrics", _STAFF
 
 

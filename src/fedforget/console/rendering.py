@@ -33,10 +33,19 @@ SENTENCES = {
     "Margins, target and held-out": "How sure the models are of the data, beside unseen data",
     "What comes back": "What the model knows of the data after further rounds without it",
     "Sensitivity to the feature": "How much the models listen to the withdrawn feature",
-    "Membership attack (lira)": "Whether an attack can tell that the data was trained on: one by each sample's odds",
-    "Membership attack (mia)": "Whether an attack can tell that the data was trained on",
 }
 """What a chart shows, in one sentence."""
+
+
+def sentence(caption: str) -> str:
+    """Of a chart, what it shows.
+
+    >>> sentence("Membership attack (loss)")
+    'Whether an attack can tell that the data was trained on (loss)'
+    """
+    return SENTENCES.get(caption) or caption.replace(
+        "Membership attack", "Whether an attack can tell that the data was trained on"
+    )
 
 
 def for_people(text: str) -> str:
@@ -59,11 +68,12 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "for_people": for_people, "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
+        "for_people": for_people, "sentence": sentence,
+        "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
         "short": lambda hash: "–" if hash is None else hash[:12],
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "SENTENCES": SENTENCES, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
+        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
         "verdict_tone": lambda verdict: VERDICT_TONES.get(verdict, "unclear"),
     }  # fmt: skip
     return found

@@ -16,9 +16,10 @@ import uvicorn
 
 from fedforget.console.app import make_app
 from fedforget.console.door import MOST_CONNECTIONS, Door
-from fedforget.console.settings import ConsoleSettings, is_loopback, read_settings
+from fedforget.console.settings import ConsoleSettings, read_settings
 from fedforget.errors import InputError
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.checks import is_loopback
 from fedforget.ledger.privacy import make_nothing_for_others
 from fedforget.ledger.states import Role
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedforget.errors import InputError
+from fedforget.ledger.checks import is_loopback
 from fedforget.ledger.recorded import SETTINGS_FILE, load_settings
 from fedforget.ledger.states import Role
 
@@ -99,15 +99,6 @@ class ConsoleSettings:
     def cookie(self) -> str:
         """Cookies do not care for ports, so two consoles on one machine need two names."""
         return "__Host-fedforget" if self.secure else f"fedforget-{urlsplit(self.url).port or 80}"
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def read_settings(home: Path, *, url: str, behind_proxy: bool = False) -> ConsoleSettings:

@@ -22,10 +22,10 @@ from starlette.responses import Response
 from fedforget.console import security
 from fedforget.console.permissions import Permission, may
 from fedforget.console.problems import DeniedError, for_programs, openapi_responses
-from fedforget.console.settings import is_loopback
 from fedforget.errors import InputError
 from fedforget.ledger.accounts import Person
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.checks import is_loopback
 from fedforget.ledger.core import SYSTEM
 from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Federation

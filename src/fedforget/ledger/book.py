@@ -33,6 +33,7 @@ from fedforget.ledger.privacy import close_to_others, make_folder
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
 from fedforget.ledger.versions import Versions
+from fedforget.ledger.webhooks import Webhooks
 from fedforget.ledger.withdrawals import Withdrawals
 from fedforget.ledger.work import Work
 
@@ -50,6 +51,7 @@ class Ledger:
         self.versions = Versions(core, self.models, self.keys, self.federations, self.requests, self.work)
         self.withdrawals = Withdrawals(core, self.keys, self.federations, self.requests)
         self.decisions = Decisions(core, self.models, self.federations, self.requests)
+        self.webhooks = Webhooks(core)
         self.destruction = Destruction(core, self.models, self.federations)
         self.lineage = Traces(core, self.models, self.keys, self.destruction)
 

@@ -263,13 +263,13 @@ class Requests:
 
 
 def _arrival(day: date, now: datetime) -> datetime:
-    """When a request of this day came in: at its beginning, or now, if that is today. Elsewhere it is tomorrow
+    """When a request of this day came in: at the day's beginning, or now, if that is today. Elsewhere it is tomorrow
     already, by up to 14 hours."""
     if day > (now + timedelta(hours=14)).date():
         raise InputError(f"The day of receipt, {day}, lies in the future; enter the day on which the request came in.")
     if day < (now - OLDEST).date():
         raise InputError(f"The day of receipt, {day}, is more than two years ago; look at the year.")
-    return min(now, datetime(day.year, day.month, day.day, tzinfo=UTC))
+    return now if day >= now.date() else datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def _get(session: Session, id: str, lock: bool = False) -> Request:

@@ -27,14 +27,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "kind", "place", "method", "preset", "settings", "audit_level", "accuracy_limit", "keep_days", "together",
         "allowance", "four_eyes", "description", "registered",
     ),
+    "webhook": ("url", "secret", "made", "disabled"),
 }  # fmt: skip
-"""What is held against events. A federation's lease comes and goes."""
+"""What is held against events. A federation's lease comes and goes, and so does how far a webhook's deliveries are."""
 EVENTS = table("events", *map(column, (*HASHED, "hash")))
 HEAD = table("head", column("number"), column("hash"))
-KEYS = {"account": "name", "token": "id", "federation": "name"}
+KEYS = {"account": "name", "token": "id", "federation": "name", "webhook": "name"}
 KINDS = (
     "account added", "account changed", "account found", "token made", "token revoked", "token found",
-    "federation registered", "federation changed", "federation found",
+    "federation registered", "federation changed", "federation found", "webhook added", "webhook changed",
 )  # fmt: skip
 """The first word says what it is about, and where the body has its name."""
 SETTINGS_FILE = "console.toml"

@@ -361,6 +361,26 @@ class Event(Base):
         return super().to_json() | {"body": json.loads(self.body)}
 
 
+class Webhook(Base):
+    """Another system that is told of every change of state, and how far its deliveries are."""
+
+    __tablename__ = "webhooks"
+    inner = frozenset({"secret"})
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    url: Mapped[str]
+    secret: Mapped[str]
+    """whsec_ and 32 random bytes in base64: deliveries are signed with it, so it cannot be a hash."""
+    made: Mapped[datetime]
+    disabled: Mapped[datetime | None]
+    position: Mapped[int] = mapped_column(Count)
+    """The number of the last event that is done with."""
+    attempts: Mapped[int] = mapped_column(default=0)
+    """How often the next one was tried."""
+    not_before: Mapped[datetime]
+    problem: Mapped[str | None]
+    """Why the last try failed."""
+
+
 class Head(Base):
     """One row: the ledger's name, and the newest event. Locked by who appends."""
 

@@ -104,6 +104,7 @@ RULES: tuple[Rule, ...] = (
          "what remains of a version can only be destroyed, once"),
     Rule("remains_kept", "remains", "DELETE", None, "what remains of a version is never forgotten"),
     Rule("federation_kept", "federations", "DELETE", None, "a federation is never deleted"),
+    Rule("webhook_kept", "webhooks", "DELETE", None, "a webhook is disabled, never deleted"),
     Rule("account_kept", "accounts", "DELETE", None, "an account is disabled, never deleted"),
 )  # fmt: skip
 KEPT = tuple(rule.table for rule in RULES if rule.change == "DELETE")

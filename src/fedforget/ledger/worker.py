@@ -72,8 +72,13 @@ class Worker:
         were served. Set during a request, `stop` gives it back at the next reply of a client.
 
         An InputError at the start: nothing could be signed. Later, what goes wrong is in the log and in the ledger."""
-        stop = stop or threading.Event()
         self.ledger.keys.check_signing()
+        with self.ledger.webhooks.beside():
+            served = self._run(stop or threading.Event(), once)
+        self.ledger.webhooks.deliver()
+        return served
+
+    def _run(self, stop: threading.Event, once: bool) -> int:
         served = 0
         while not stop.is_set():
             try:
