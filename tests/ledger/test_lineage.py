@@ -219,7 +219,7 @@ def test_after_real_requests_no_model_in_the_home_is_missed(ledger: Ledger, run:
     """A trained federation in the home: two requests by a real worker, a rollback, a backup."""
     shutil.copytree(run, ledger.home / "runs" / "digits")
     office = Office(ledger, ledger.home / "runs" / "digits")
-    office.register(method="retrain", audit_level="quick")
+    office.register(audit_level="quick")
     first = office.queue(ErasureRequest.of_class(0, 3))
     office.work()
     backup(ledger, ledger.home / "backup.tar.gz", actor="oscar")

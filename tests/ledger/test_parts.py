@@ -12,7 +12,7 @@ from fedforget.ledger.core import Core
 
 PARTS = (
     "trail", "accounts", "keys", "models", "federations", "requests", "work", "versions", "withdrawals", "destruction",
-    "lineage",
+    "register", "lineage",
 )  # fmt: skip
 
 

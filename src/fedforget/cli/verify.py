@@ -4,6 +4,7 @@ without the target?"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -97,6 +98,7 @@ def _certificate(
     with needs_service():
         from fedforget.ledger.book import default_home
         from fedforget.ledger.certificate import read_keys, verify_certificate
+        from fedforget.ledger.papers import code_of
         from fedforget.ledger.statements import CERTIFICATE, WITHDRAWALS, is_envelope, open_statement, read_statement
         from fedforget.ledger.withdrawals import check_standing
     own = default_home() / "keys"
@@ -130,6 +132,8 @@ def _certificate(
         lines.append(f"It was held for an officer. {record['decision']['held']}")
         lines.append(f"Published by decision of {record['decision']['officer']}: {record['decision']['reason']}")
     lines.append(standing)
+    code = code_of(hashlib.sha256(data).hexdigest())
+    lines.append(f"Its code, as on the printed page: {code}")
     checked = {"evidence": evidence is not None, "model": model is not None}
     if evidence is not None:
         read_evidence(evidence)
@@ -142,7 +146,7 @@ def _certificate(
     if missing:
         lines.append(f"Not compared with files: name them with {missing}.")
     held = None if withdrawals is None else False  # where it was withdrawn, it was refused above
-    return {"verified": True, "withdrawn": held, "checked": checked, "certificate": record}, lines
+    return {"verified": True, "withdrawn": held, "code": code, "checked": checked, "certificate": record}, lines
 
 
 OTHERS = {"urn:fedforget:withdrawals:1": "list of withdrawals", "urn:fedforget:lineage:1": "receipt of old models"}

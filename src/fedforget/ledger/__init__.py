@@ -16,4 +16,5 @@ uses only parts above it:
     versions     published, decided on, rolled back     (uses models, keys, federations, requests, work)
     withdrawals  certificates that hold no more         (uses keys, federations, requests)
     destruction  of what is kept no longer              (uses models, federations)
+    register     the requests of a period               (uses versions)
     lineage      where withdrawn data lives on          (uses models, keys, destruction)"""

@@ -30,6 +30,7 @@ from fedforget.ledger.keys import Keys
 from fedforget.ledger.lineage import Traces
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.privacy import close_to_others, make_folder
+from fedforget.ledger.register import Register
 from fedforget.ledger.schema import Head
 from fedforget.ledger.trail import Trail
 from fedforget.ledger.versions import Versions
@@ -53,6 +54,7 @@ class Ledger:
         self.decisions = Decisions(core, self.models, self.federations, self.requests)
         self.webhooks = Webhooks(core)
         self.destruction = Destruction(core, self.models, self.federations)
+        self.register = Register(core, self.versions)
         self.lineage = Traces(core, self.models, self.keys, self.destruction)
 
     @classmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import select, update
@@ -17,10 +18,11 @@ from fedforget.errors import InputError
 from fedforget.ledger.checks import check_reason
 from fedforget.ledger.clock import to_text
 from fedforget.ledger.core import Core, head_of
-from fedforget.ledger.errors import ConflictError
+from fedforget.ledger.errors import ConflictError, MissingError
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys
+from fedforget.ledger.papers import read_code
 from fedforget.ledger.schema import Certificate, Event, Request
 from fedforget.ledger.statements import WITHDRAWALS, Statement, sign
 from fedforget.ledger.states import RequestState
@@ -52,10 +54,23 @@ class Withdrawals:
         with self._core.reading() as session:
             return session.get(Certificate, hashlib.sha256(certificate).hexdigest())
 
+    def find_code(self, code: str) -> Certificate:
+        """The certificate whose SHA-256 begins with the code that is printed on it."""
+        beginning = read_code(code)
+        found = self._core.rows(select(Certificate).where(Certificate.sha256.startswith(beginning)).limit(2))
+        if len(found) != 1:
+            raise MissingError("No certificate of this ledger has this code. Look for a digit that was misread.")
+        return found[0]
+
     def reason(self, certificate: Certificate) -> str | None:
         """Why it was withdrawn; None: it was not."""
         with self._core.reading() as session:
             return None if certificate.withdrawn is None else _reason(session, certificate)
+
+    def withdrawn(self, certificate: Certificate) -> tuple[datetime, str] | None:
+        """When and why; None: it holds."""
+        why = self.reason(certificate)
+        return None if certificate.withdrawn is None or why is None else (certificate.withdrawn, why)
 
     def signed(self) -> str:
         """The list as it is now, signed."""
