@@ -9,7 +9,9 @@ from ledger_worlds import World, change_federation
 
 from fedforget.console.models import RequestOut
 from fedforget.ledger.certificate import read_certificate
+from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.errors import BusyError
+from fedforget.ledger.papers import code_of
 from fedforget.ledger.states import Role
 from fedforget.requests import ErasureRequest
 
@@ -46,6 +48,7 @@ def test_a_request_by_a_program(program: Program, world: World):
     assert ann.post("/api/v1/certificates/verify", json=certificate.json()).json() == {
         "genuine": True, "request": row["id"], "verdict": "forgotten", "key": signed["key"],
         "issued": signed["issued"], "decision": None, "withdrawn": False, "why_withdrawn": None,
+        "code": code_of(sha256_of(certificate.text)), "describes": "class 1 of client 0",
     }  # fmt: skip
     assert ann.get(f"{path}/evidence").json()["verdict"]["word"] == "forgotten"
     assert ann.get(f"{path}/report").status_code == 404

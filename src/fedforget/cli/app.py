@@ -17,8 +17,8 @@ from fedforget.cli.forget import forget
 from fedforget.cli.keys import keys_app
 from fedforget.cli.ledger import ledger_app
 from fedforget.cli.node import node_app
+from fedforget.cli.papers import request_app
 from fedforget.cli.reproduce import reproduce
-from fedforget.cli.request import request_app
 from fedforget.cli.serve import serve
 from fedforget.cli.train import train
 from fedforget.cli.verify import verify

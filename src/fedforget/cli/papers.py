@@ -77,5 +77,5 @@ def register(
         write_bytes(csv, ledger.register.csv(*days))
     if pdf is not None:
         write_bytes(pdf, ledger.register.pdf(*days))
-    lines = ["  ".join(row[name] for name in (0, 1, 3, 6, 7)) for row in rows]
+    lines = ["  ".join(row[name] for name in (0, 2, 4, 7, 8)) for row in rows]
     return Shown([dict(zip(HEADER, row, strict=True)) for row in rows], lines or ["Nothing was received."])

@@ -26,6 +26,7 @@ from fedforget.console import (
     monitoring,
     oidc,
     opendsr,
+    papers,
     problems,
     request_pages,
     requests,
@@ -45,7 +46,8 @@ from fedforget.ledger.book import Ledger
 log = logging.getLogger("fedforget.console")
 ROUTERS = (
     monitoring.router, sign_in.router, oidc.router, request_pages.router, requests.pages, federations.pages,
-    trail.pages, accounts.pages, requests.api, opendsr.router, federations.api, trail.api, accounts.api,
+    trail.pages, papers.pages, accounts.pages, requests.api, opendsr.router, federations.api, trail.api, papers.api,
+    accounts.api,
 )  # fmt: skip
 
 

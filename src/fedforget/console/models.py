@@ -273,6 +273,25 @@ class VerifiedOut(BaseModel):
     issued: str
     withdrawn: bool = Field(description="It holds no more.")
     why_withdrawn: str | None = Field(description="null: it was not withdrawn.")
+    code: str = Field(description="As it stands on the printed page.")
+    describes: str
+
+
+class TraceOut(BaseModel):
+    place: str
+    what: str
+    sha256: str | None
+    fate: str
+    until: str | None
+    why: str
+
+
+class LineageOut(BaseModel):
+    request: str
+    federation: str
+    made: str
+    traces: list[TraceOut]
+    clean: dict[str, str] = Field(description="Why each of the other files holds nothing of it.")
 
 
 class KeyOut(Out):

@@ -35,6 +35,7 @@ class Permission(StrEnum):
     REFUSE = "refuse a request", _OFFICERS
     CHECK_IDENTITY = "note that an identity was checked", _HANDS
     EXTEND = "extend a deadline", _OFFICERS
+    WRITE_LETTERS = "see drafts of letters", _OFFICERS
     WITHDRAW = "withdraw a certificate", _OFFICERS
     DECIDE = "decide what the gate held", _OFFICERS
     CHOOSE = "say how requests are served", _OFFICERS

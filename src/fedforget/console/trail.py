@@ -4,6 +4,7 @@ What fails a check is recorded."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger import certificate as certificates
 from fedforget.ledger.chain import ChainCheck, Pin
 from fedforget.ledger.keys import read_public
+from fedforget.ledger.papers import code_of
 
 api = guarded_router(prefix=API, tags=["trail"])
 pages = guarded_router(include_in_schema=False)
@@ -161,10 +163,20 @@ def verify_certificate(
     return _verified(visitor, data)
 
 
+@api.get("/certificates")
+def find_certificate(
+    visitor: Verifier, code: Annotated[str, Query(max_length=80, description="As it stands on the printed page.")]
+) -> VerifiedOut:
+    """The certificate with this code: what it says, and whether it still holds."""
+    return _verified(visitor, visitor.ledger.withdrawals.find_code(code).content.encode())
+
+
 @pages.post("/verify")
 @shown_on(_verify)
 def verify(visitor: Verifier, form: Posted) -> Response:
-    """A certificate, as a file or pasted."""
+    """A certificate, as a file, pasted, or by its code."""
+    if form.get("code"):
+        return _verify(visitor, found=find_certificate(visitor, form["code"][:80]))
     text = form.get("file", "").strip() or form.get("certificate", "").strip()
     return _verify(visitor, found=_verified(visitor, (text + "\n").replace("\r\n", "\n").encode()))
 
@@ -185,5 +197,6 @@ def _verified(visitor: Visitor, data: bytes) -> VerifiedOut:
     return VerifiedOut(
         genuine=True, request=record["request"]["id"], verdict=record["measured"]["verdict"]["word"], key=record["key"],
         issued=record["issued"], decision=record["decision"],
-        withdrawn=why is not None, why_withdrawn=why,
+        withdrawn=why is not None, why_withdrawn=why, code=code_of(hashlib.sha256(data).hexdigest()),
+        describes=record["request"]["describes"],
     )  # fmt: skip

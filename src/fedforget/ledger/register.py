@@ -19,7 +19,7 @@ from fedforget.ledger.states import CLOSED
 from fedforget.ledger.versions import Versions
 
 HEADER = (
-    "received", "reference", "federation", "to forget", "legal ground", "asked by", "state", "due", "closed",
+    "received", "channel", "reference", "federation", "to forget", "legal ground", "asked by", "state", "due", "closed",
     "months extended", "why extended", "reason", "verdict", "certificate", "certificate withdrawn",
 )  # fmt: skip
 AT_ONCE = 500
@@ -79,10 +79,10 @@ def _row(request: Request, verdict: str | None, certificate: Certificate | None)
     closed = request.changed if request.state in CLOSED else None
     withdrawn = None if certificate is None else certificate.withdrawn
     return (
-        f"{request.received:%Y-%m-%d}", request.subject, request.federation, request.erasure.describe(), request.ground,
-        request.asked_by, request.state, f"{request.due:%Y-%m-%d}", "" if closed is None else f"{closed:%Y-%m-%d}",
-        str(request.extended or ""), request.extension_reason or "", request.reason or "", verdict or "",
-        "" if certificate is None else code_of(certificate.sha256),
+        f"{request.received:%Y-%m-%d}", request.channel or "", request.subject, request.federation,
+        request.erasure.describe(), request.ground, request.asked_by, request.state, f"{request.due:%Y-%m-%d}",
+        "" if closed is None else f"{closed:%Y-%m-%d}", str(request.extended or ""), request.extension_reason or "",
+        request.reason or "", verdict or "", "" if certificate is None else code_of(certificate.sha256),
         "" if withdrawn is None else f"{withdrawn:%Y-%m-%d}",
     )  # fmt: skip
 
