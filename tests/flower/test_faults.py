@@ -20,8 +20,9 @@ from fedforget.federation.rounds import train
 from fedforget.federation.tasks import CountSamples, Reply, Train, Withdraw
 from fedforget.flower import ClientError
 from fedforget.flower.messages import QUERY_TYPE, TASK_TYPE, read_reply, reply_content, task_content
+from fedforget.flower.node_store import NodeStore
 from fedforget.methods import forget
-from fedforget.params import State, copy_state, digest, state_of
+from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 
 CLASS = ErasureRequest.of_class(0, 3)
@@ -268,10 +269,13 @@ def test_a_node_refuses_a_task_it_does_not_know(world: World):
 
 def test_a_request_that_names_another_client_is_not_withdrawn(world: World, tmp_path: Path):
     federation = world.flower(world.grid(tmp_path))
+    count = CountSamples(seed=0, threads=1)
+    list(federation.ask(Withdraw(seed=0, threads=1, requests=(CLASS,)), {}, [1]))
     with pytest.raises(ClientError, match=r"^Client 1 refused: The requests are other clients', but this node is"):
-        list(federation.ask(Withdraw(seed=0, threads=1, requests=(CLASS,)), {}, [1]))
+        list(federation.ask(count, {}))
+    list(federation.ask(Withdraw(seed=0, threads=1, requests=(ErasureRequest.of_class(1, 3), CLASS)), {}, [1]))
     with pytest.raises(InputError, match=r"^Client 1 cannot withdraw class 3 of client 0; that is not its own\.$"):
-        list(federation.ask(Withdraw(seed=0, threads=1, requests=(ErasureRequest.of_class(1, 3), CLASS)), {}, [1]))
+        list(federation.ask(count, {}))
     assert not (tmp_path / "site-1" / "node.json").exists()
 
 
@@ -322,12 +326,40 @@ def test_flower_waits_longer_for_an_answer_than_we_do(world: World):
 
 
 def test_everybody_gets_one_message_for_a_task(world: World, tmp_path: Path):
-    """Few, fat messages: each costs seconds on a real deployment."""
+    """Few, fat messages: each costs seconds on a real deployment. Five steps: who is there, with the check; the
+    amnesia, with the withdrawal; the reminder; the forgetting; the recovery."""
+    grid = world.grid(tmp_path)
+    federation = world.flower(grid, questions=[(CLASS,)])
+    result = forget(federation, world.before, CLASS, SCHEDULE, "overwrite")
+    assert sorted(number for number, _ in grid.sent[:4]) == [0, 1, 2, 3]
+    assert [number for number, _ in grid.sent[4:]] == [0, 0, 1, 2, 3, 0, 0, 1, 2, 3]
+    assert NodeStore(tmp_path / "site-0", 0).withdrawn == (CLASS,)
+    assert digest(result.state) == digest(forget(world.local(), world.before, CLASS, SCHEDULE, "overwrite").state)
+
+
+def test_what_was_asked_along_is_refused_in_the_same_words(world: World, tmp_path: Path):
+    for request in (
+        ErasureRequest.of_class(0, 12),
+        ErasureRequest.of_samples(1, [10**6]),
+        ErasureRequest.of_class(7, 3),
+    ):
+        sentences = []
+        for federation in (world.local(), world.flower(world.grid(tmp_path), questions=[(request,)])):
+            with pytest.raises(InputError) as refusal:
+                federation.check([request])
+            sentences.append(str(refusal.value))
+        assert sentences[0] == sentences[1]
+
+
+def test_a_withdrawal_reaches_a_client_that_the_first_task_leaves_out(world: World, tmp_path: Path):
     grid = world.grid(tmp_path)
     federation = world.flower(grid)
-    grid.sent.clear()
-    forget(federation, world.before, CLASS, SCHEDULE, "overwrite")
-    assert [number for number, _ in grid.sent] == [0, 0, 0, 0, 1, 2, 3, 0, 0, 1, 2, 3], (
-        "check, withdraw, amnesia, the reminder at all, forget, the recovery at all"
-    )
-    assert state_of(federation.model).keys() == world.before.keys()
+    count = CountSamples(seed=0, threads=1)
+    list(federation.ask(Withdraw(seed=0, threads=1, requests=(CLASS,)), {}, [0]))
+    assert [reply.client for reply in federation.ask(count, {}, [1, 2])] == [1, 2]
+    assert NodeStore(tmp_path / "site-0", 0).withdrawn == (CLASS,)
+    list(federation.ask(Withdraw(seed=0, threads=1, requests=(ErasureRequest.of_class(1, 5),)), {}, [1]))
+    grid.gone.add(2)
+    with pytest.raises(ClientError, match=r"^Client 2 is not connected\.$"):
+        list(federation.ask(count, {}, [1, 2]))
+    assert NodeStore(tmp_path / "site-1", 1).withdrawn == (ErasureRequest.of_class(1, 5),)

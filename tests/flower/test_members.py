@@ -177,7 +177,7 @@ def test_an_answer_that_was_lost_is_asked_for_again(world: World):
             return [error]
         return [reply]
 
-    assert list(world.flower(world.grid(change=lose)).clients) == [0, 1, 2, 3]
+    assert list(world.flower(world.grid(change=lose), **LONG).clients) == [0, 1, 2, 3]
     assert lost == [2]
 
 

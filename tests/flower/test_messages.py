@@ -21,12 +21,18 @@ from fedforget.errors import ClientError, DivergedError, FedForgetError, InputEr
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train, Withdraw
 from fedforget.flower.messages import (
     TYPES,
+    Description,
     check_reply,
     check_task,
+    description_content,
     error_content,
     pack,
+    query_content,
+    read_description,
+    read_query,
     read_reply,
     read_task,
+    read_withdrawal,
     reply_content,
     task_content,
     unpack,
@@ -162,7 +168,7 @@ BAD_TREES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("kind", BAD_TREES)
 def test_what_is_no_task_is_refused(kind: str):
     tree, sentence = BAD_TREES[kind]
-    text = json.dumps({"version": 1, "client": 0, "task": tree, "tensors": []})
+    text = json.dumps({"version": 2, "client": 0, "task": tree, "tensors": []})
     content = RecordDict({"fedforget": ConfigRecord({"json": text}), "tensors": ArrayRecord()})
     with pytest.raises(RefusedError) as refusal:
         read_task(content)
@@ -179,7 +185,7 @@ def test_what_is_no_task_is_refused(kind: str):
      ("exclude", "[" * 3000 + "]" * 3000)],
 )  # fmt: skip
 def test_a_bad_value_is_refused(field: str, value: str):
-    text = json.dumps({"version": 1, "client": 0, "task": encode(TRAIN, {}), "tensors": []})
+    text = json.dumps({"version": 2, "client": 0, "task": encode(TRAIN, {}), "tensors": []})
     name = json.dumps(field)
     start = text.index(f"{name}: ") + len(name) + 2
     end = min(text.index(mark, start) for mark in (", ", "}"))
@@ -208,10 +214,10 @@ def test_content_of_others_is_refused():
     ):
         with pytest.raises(RefusedError, match=r"^The message is not one of fedforget's\.$"):
             read_task(content)
-    for text, sentence in (("{", "is no JSON."), ("[]", "is no JSON object."), ('{"version": 2}', "another version")):
+    for text, sentence in (("{", "is no JSON."), ("[]", "is no JSON object."), ('{"version": 1}', "another version")):
         with pytest.raises(RefusedError, match=sentence):
             read_task(RecordDict({"fedforget": ConfigRecord({"json": text})}))
-    text = json.dumps({"version": 1, "client": 0, "task": {}, "tensors": [], "more": 1})
+    text = json.dumps({"version": 2, "client": 0, "task": {}, "tensors": [], "more": 1})
     with pytest.raises(RefusedError, match="unknown entry 'more'"):
         read_task(RecordDict({"fedforget": ConfigRecord({"json": text})}))
 
@@ -419,3 +425,39 @@ def test_an_error_is_raised_again_as_what_it_was(error: FedForgetError, raised: 
     with pytest.raises(type(raised)) as again:
         read_reply(error_content(2, error), 2)
     assert str(again.value) == str(raised)
+
+
+# Questions along with who a node is, and what comes before a task
+
+
+def test_questions_and_answers_come_back_as_they_went():
+    questions = [(CLASS,), (CLASS, ErasureRequest.of_samples(1, [4, 2])), ()]
+    assert read_query(query_content(questions)) == tuple(questions)
+    assert read_query(query_content([])) == ()
+    answers = ((3, 4), None, InputError("No."), DivergedError("Here", "so."))
+    said = read_description(description_content(Description(2, "site", 9, ("'w' of float32[2]",), "as it is", answers)))
+    assert said.answers[:2] == answers[:2]
+    assert [type(answer) for answer in said.answers[2:]] == [InputError, DivergedError]
+    assert str(said.answers[2]) == "No."
+
+
+@pytest.mark.parametrize("answers", [[[1]], [[1, -1]], [[1.5, 2]], ["x"], [{"kind": "input"}], None])
+def test_malformed_answers_are_refused(answers: Any):
+    values = {"client": 2, "name": "a", "samples": 9, "model": [], "images": "", "answers": answers}
+    text = json.dumps({"version": 2, **values})
+    content = RecordDict({"fedforget": ConfigRecord({"json": text})})
+    if answers == [{"kind": "input"}]:
+        assert "an error that cannot be read" in str(read_description(content).answers[0])
+        return
+    with pytest.raises(RefusedError, match=r"malformed|wrong type"):
+        read_description(content)
+
+
+def test_only_a_withdrawal_comes_before_a_task():
+    withdrawal = Withdraw(seed=0, threads=1, requests=(CLASS,))
+    content = task_content(TRAIN, 0, {}, withdrawal=withdrawal)
+    assert read_withdrawal(content) == withdrawal
+    assert read_task(content)[0] == TRAIN
+    assert read_withdrawal(task_content(TRAIN, 0, {})) is None
+    with pytest.raises(RefusedError, match=r"^'Train' cannot come before a task\.$"):
+        read_withdrawal(task_content(TRAIN, 0, {}, withdrawal=TRAIN))  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
@@ -13,18 +13,23 @@ from fedforget.errors import FedForgetError, InputError
 from fedforget.federation.client import Client
 from fedforget.federation.seam import thread_count
 from fedforget.federation.shards import network_for
+from fedforget.federation.tasks import CheckRequests, Reply, Task
 from fedforget.flower.messages import (
     QUERY_TYPE,
     TASK_TYPE,
+    Answer,
     Description,
     check_task,
     description_content,
     error_content,
     outline,
+    read_query,
     read_task,
+    read_withdrawal,
     reply_content,
 )
 from fedforget.flower.node_store import NodeStore, owner_of
+from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
 APPROVAL = "approval"
@@ -46,15 +51,11 @@ def register(app: ClientApp, load_client: LoadClient, *, must_remember: bool = F
 
     @app.train(TASK_TYPE.partition(".")[2])
     def do_task(message: Message, context: Context) -> Message:
-        def work(client: Client, store: NodeStore | None) -> RecordDict:
-            must_approve = context.node_config.get(APPROVAL) is True
-            return _run(message.content, client, store, must_remember, must_approve)
-
-        return _answer(message, context, work, load_client)
+        return _answer(message, context, _work, load_client, must_remember)
 
     @app.query(QUERY_TYPE.partition(".")[2])
     def describe(message: Message, context: Context) -> Message:
-        return _answer(message, context, lambda client, _: _describe(client, context), load_client)
+        return _answer(message, context, _describe, load_client, must_remember)
 
 
 def client_number(context: Context) -> int:
@@ -90,8 +91,36 @@ def no_memory(client: int) -> str:
     )
 
 
+@dataclass(frozen=True)
+class _Node:
+    """What a message is answered with."""
+
+    context: Context
+    client: Client
+    store: NodeStore | None
+    must_remember: bool
+
+    @property
+    def must_approve(self) -> bool:
+        return self.context.node_config.get(APPROVAL) is True
+
+    def own(self, requests: Iterable[ErasureRequest]) -> tuple[ErasureRequest, ...]:
+        return tuple(request for request in requests if request.client == self.client.index)
+
+    def check_servable(self, asked: Sequence[ErasureRequest]) -> None:
+        """Refuse requests of this client's that its node cannot take, or not yet."""
+        if self.store is None and (self.must_remember or self.must_approve):
+            raise InputError(no_memory(self.client.index))
+        if self.store is not None and self.must_approve:
+            self.store.check_approved(asked)
+
+
 def _answer(
-    message: Message, context: Context, work: Callable[[Client, NodeStore | None], RecordDict], load_client: LoadClient
+    message: Message,
+    context: Context,
+    work: Callable[[RecordDict, _Node], RecordDict],
+    load_client: LoadClient,
+    must_remember: bool,
 ) -> Message:
     """The reply to a message. Our own errors travel as what they are; any other is left to Flower to report."""
     number = -1
@@ -102,45 +131,60 @@ def _answer(
             raise InputError(f"This node's data are client {client.index}'s, but this node is client {number}.")
         store = open_store(context, number)
         client = replace(client, erased=store.withdrawn, kept=store.kept) if store else replace(client, kept={})
-        content = work(client, store)
+        content = work(message.content, _Node(context, client, store, must_remember))
     except FedForgetError as error:
         content = error_content(number, error)
     return Message(content, reply_to=message)
 
 
-def _run(
-    content: RecordDict, client: Client, store: NodeStore | None, must_remember: bool, must_approve: bool
-) -> RecordDict:
+def _work(content: RecordDict, node: _Node) -> RecordDict:
     task, addressee, state = read_task(content)
-    client = replace(client, model=network_for(client.model, state))
-    check_task(task, addressee, state, client)
-    if (must_remember or must_approve) and store is None and task.at_target:
-        raise InputError(no_memory(client.index))
-    asked = _own(getattr(task, "requests", ()), client)
-    if store is not None and must_approve and task.at_target:
-        store.check_approved(asked)
-    state = {name: tensor.to(client.device) for name, tensor in state.items()}
+    withdrawal = read_withdrawal(content)
+    node = replace(node, client=replace(node.client, model=network_for(node.client.model, state)))
+    check_task(task, addressee, state, node.client)
+    notes: tuple[str, ...] = ()
+    if withdrawal is not None:
+        check_task(withdrawal, addressee, {}, node.client)
+        notes = _run(withdrawal, {}, node).notes
+    reply = _run(task, {name: tensor.to(node.client.device) for name, tensor in state.items()}, node)
+    return reply_content(replace(reply, notes=(*notes, *reply.notes)))
+
+
+def _run(task: Task, state: State, node: _Node) -> Reply:
+    client, store = node.client, node.store
+    asked = node.own(getattr(task, "requests", ()))
+    if task.at_target:
+        node.check_servable(asked)
     erased = client.erased
     with thread_count(task.threads):
         reply = task.run(state, client)
     if store is not None and task.returns == "model":
-        store.begin((*asked, *_own(getattr(task, "exclude", ()), client)))
-    if client.erased != erased:
-        reply = replace(reply, notes=(*reply.notes, *client.notes))
-        if store is None:
-            note = f"Client {client.index} has no state-dir, so it will not remember what it withdrew."
-            reply = replace(reply, notes=(*reply.notes, note))
-        else:
-            store.withdraw(client.erased)
-    return reply_content(reply)
+        store.begin((*asked, *node.own(getattr(task, "exclude", ()))))
+    if client.erased == erased:
+        return reply
+    notes = (*reply.notes, *client.notes)
+    if store is not None:
+        store.withdraw(client.erased)
+    else:
+        notes += (f"Client {client.index} has no state-dir, so it will not remember what it withdrew.",)
+    return replace(reply, notes=notes)
 
 
-def _own(requests: Iterable[ErasureRequest], client: Client) -> tuple[ErasureRequest, ...]:
-    return tuple(request for request in requests if request.client == client.index)
-
-
-def _describe(client: Client, context: Context) -> RecordDict:
-    name = str(context.node_config.get("name") or f"client {client.index}")
+def _describe(content: RecordDict, node: _Node) -> RecordDict:
+    client = node.client
+    name = str(node.context.node_config.get("name") or f"client {client.index}")
     samples = len(client.positions(())[1])
-    said = Description(client.index, name, samples, outline(client.model), repr(client.normalisation))
-    return description_content(said)
+    answers = tuple(_sizes(node, node.own(requests)) for requests in read_query(content))
+    model, images = outline(client.model), repr(client.normalisation)
+    return description_content(Description(client.index, name, samples, model, images, answers))
+
+
+def _sizes(node: _Node, asked: tuple[ErasureRequest, ...]) -> Answer:
+    """As `CheckRequests` answers."""
+    if not asked:
+        return None
+    try:
+        numbers = _run(CheckRequests(seed=0, threads=1, requests=asked), {}, node).numbers
+    except FedForgetError as error:
+        return error
+    return int(numbers["target"]), int(numbers["retained"])

@@ -19,7 +19,7 @@ from fedforget.federation.shards import network_for
 from fedforget.federation.starts import network_of
 from fedforget.federation.tasks import CheckRequests, Reply, Task, Train, Withdraw
 from fedforget.flower.members import SPARE_S, Members, reason_of
-from fedforget.flower.messages import TASK_TYPE, check_reply, pack, read_reply, task_content
+from fedforget.flower.messages import TASK_TYPE, Answer, Questions, check_reply, pack, read_reply, task_content
 from fedforget.requests import ErasureRequest
 
 log = logging.getLogger(__name__)
@@ -44,13 +44,15 @@ class FlowerFederation:
         *,
         clients: int = 1,
         needed: Collection[int] = (),
+        questions: Questions = (),
         device: str | torch.device = "cpu",
         timeout_s: float = 3600.0,
         join_timeout_s: float = 120.0,
         poll_s: float = 0.2,
     ) -> None:
         """Wait until at least `clients` nodes have said who they are; or, where some clients are `needed`, until these
-        have, and nobody else comes any more. `timeout_s` is how long one task may take, `poll_s` how often we look for
+        have, and nobody else comes any more. `questions` are requests that will be checked, which are asked along with
+        who a node is: that saves a message. `timeout_s` is how long one task may take, `poll_s` how often we look for
         replies."""
         self._grid = grid
         self.device = torch.device(device)
@@ -58,11 +60,15 @@ class FlowerFederation:
         self.classes = classes
         self.normalisation = normalisation
         self.timeout_s, self.join_timeout_s, self.poll_s = timeout_s, join_timeout_s, poll_s
-        self._members = Members(grid, self.model, normalisation, join_timeout_s, poll_s)
-        self._sizes: dict[tuple[ErasureRequest, ...], TargetSize] = {}
+        self._members = Members(grid, self.model, normalisation, join_timeout_s, poll_s, questions)
+        self._notes = self._members.join(clients, needed)
+        """What a person should know; it goes with the next reply."""
+        self._answers: dict[tuple[ErasureRequest, ...], Answer] = {}
         """What the clients said of requests of theirs since the last withdrawal: each question costs a message."""
-        self._note = self._members.join(clients, needed)
-        """Who was not waited for; it goes with the first reply."""
+        for client, said in self._members.known.items():
+            self._answers |= {_own(asked, client): told for asked, told in zip(questions, said.answers, strict=False)}
+        self._withdrawals: dict[int, Withdraw] = {}
+        """What clients must note down before their next task; it travels in the same message."""
 
     @property
     def clients(self) -> Sequence[int]:
@@ -77,19 +83,24 @@ class FlowerFederation:
         self._members.check_turned_away(client)
 
     def ask(self, task: Task, state: Mapping[str, Tensor], to: Iterable[int] | None = None) -> Iterator[Reply]:
+        """As the seam has it; but a withdrawal travels with the next task, whose reply answers for both."""
         asked = sorted(self.clients if to is None else to)
         for client in asked:
             self._members.check_known(client)
         if not asked:
             return
         if isinstance(task, Withdraw):
-            self._sizes.clear()
+            self._answers.clear()
+            for client in asked:
+                before = self._withdrawals.get(client, replace(task, requests=()))
+                self._withdrawals[client] = replace(task, requests=(*before.requests, *task.requests))
+            return
         answers, away = self._send(task, state, asked)
         notes = tuple(f"{error} The round went on without it." for error in away)
         for note in notes:
             log.warning("%s", note)
-        if self._note and not isinstance(task, CheckRequests):
-            notes, self._note = (self._note, *notes), ""
+        if not isinstance(task, CheckRequests):
+            notes, self._notes = (*self._notes, *notes), ()
         if not answers:
             raise FedForgetError(f"Nobody answered, so there is nothing to go on with: {away[0]}")
         for client in sorted(answers):
@@ -103,12 +114,18 @@ class FlowerFederation:
         asking = sorted({request.client for request in requests})
         for client in asking:
             self._members.check_known(client)
-        own = {client: tuple(request for request in requests if request.client == client) for client in asking}
-        unheard = [client for client in asking if own[client] not in self._sizes]
+        own = {client: _own(requests, client) for client in asking}
+        unheard = [client for client in asking if own[client] not in self._answers]
         for reply in self.ask(CheckRequests(seed=0, threads=1, requests=tuple(requests)), {}, unheard):
-            size = TargetSize(int(reply.numbers["target"]), int(reply.numbers["retained"]))
-            self._sizes[own[reply.client]] = size
-        sizes = {client: self._sizes[own[client]] for client in asking}
+            self._answers[own[reply.client]] = int(reply.numbers["target"]), int(reply.numbers["retained"])
+        sizes = {}
+        for client in asking:
+            answer = self._answers[own[client]]
+            if isinstance(answer, FedForgetError):
+                del self._answers[own[client]]  # another time it may be otherwise
+                raise answer
+            assert answer is not None, "some request is this client's"
+            sizes[client] = TargetSize(*answer)
         others = sum(known.samples for client, known in self._members.known.items() if client not in sizes)
         return check_something_is_left(sizes, others)
 
@@ -119,8 +136,14 @@ class FlowerFederation:
         self._members.look_around(wait=True)
         where = self._members.nodes
         arrays, ttl = pack(state), self.timeout_s + SPARE_S
+        withdrawals, self._withdrawals = self._withdrawals, {}
+        apart = [client for client in withdrawals if client not in asked or not where.keys() >= set(asked)]
+        for client in apart:  # noted down whatever comes of the task
+            self._notes += self._noted(withdrawals.pop(client), client).notes
         messages = {
-            client: Message(task_content(task, client, state, arrays), where[client], TASK_TYPE, ttl=ttl)
+            client: Message(
+                task_content(task, client, state, arrays, withdrawals.get(client)), where[client], TASK_TYPE, ttl=ttl
+            )
             for client in asked
             if client in where
         }
@@ -136,6 +159,11 @@ class FlowerFederation:
             if not isinstance(task, Train):
                 raise away[-1]
         return answers, sorted(away, key=lambda error: error.client)
+
+    def _noted(self, withdrawal: Withdraw, client: int) -> Reply:
+        """The reply to a withdrawal in a message of its own."""
+        answers, _ = self._send(withdrawal, {}, [client])
+        return self._read(withdrawal, client, answers[client], self.model)
 
     def _exchange(self, messages: Mapping[int, Message], timeout_s: float) -> Iterator[tuple[int, RecordDict | str]]:
         """(whom, its answer or what went wrong) for each message, as they come in.
@@ -174,3 +202,7 @@ class FlowerFederation:
         if self.device.type != "cpu":
             reply = replace(reply, tensors={name: t.to(self.device) for name, t in reply.tensors.items()})
         return reply
+
+
+def _own(requests: Sequence[ErasureRequest], client: int) -> tuple[ErasureRequest, ...]:
+    return tuple(request for request in requests if request.client == client)

@@ -7,13 +7,13 @@ import re
 import time
 from collections.abc import Collection, Iterable, Sequence
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 from torch import nn
 
 from fedforget.data.samples import Normalisation
 from fedforget.errors import ClientError, FedForgetError, InputError, RefusedError
-from fedforget.flower.messages import QUERY_TYPE, Description, outline, read_description
+from fedforget.flower.messages import QUERY_TYPE, Description, Questions, outline, query_content, read_description
 
 log = logging.getLogger(__name__)
 GONE = 5
@@ -35,8 +35,11 @@ class Members:
     error. One that is away, or whose answer was lost, is asked again."""
 
     def __init__(
-        self, grid: Grid, model: nn.Module, normalisation: Normalisation, join_timeout_s: float, poll_s: float
-    ) -> None:
+        self, grid: Grid, model: nn.Module, normalisation: Normalisation, join_timeout_s: float, poll_s: float,
+        questions: Questions = (),
+    ) -> None:  # fmt: skip
+        """`questions` travel along with the question who a node is; the answers are in `known`."""
+        self._question = query_content(questions)
         self._grid, self._outline, self._normalisation = grid, outline(model), normalisation
         self._timeout_s, self._poll_s = join_timeout_s, poll_s
         self._patience_s = min(PATIENCE_S, join_timeout_s)
@@ -54,7 +57,7 @@ class Members:
     def clients(self) -> Sequence[int]:
         return sorted(self.known)
 
-    def join(self, clients: int, needed: Collection[int]) -> str:
+    def join(self, clients: int, needed: Collection[int]) -> tuple[str, ...]:
         """Wait for `clients` clients. If some are `needed`, the others are waited for only while they come in; then a
         note says who was there."""
         deadline = time.monotonic() + self._timeout_s
@@ -75,10 +78,10 @@ class Members:
             time.sleep(self._poll_s)
         self._joining = False
         if met >= clients:
-            return ""
+            return ()
         note = f"{met} of {clients} clients were there ({_listed(self.clients)}); it went on without the others."
         log.warning("%s", note)
-        return note
+        return (note,)
 
     def _refuse(self, clients: int, needed: Collection[int]) -> None:
         """What a node said, as soon as it cannot go on without it."""
@@ -158,7 +161,7 @@ class Members:
         self._asked = {message: asked for message, asked in self._asked.items() if asked[0] in present}
         met = {*self.nodes.values(), *self._turned_away, *(node for node, _ in self._asked.values())}
         ttl = self._timeout_s + SPARE_S
-        questions = [Message(RecordDict(), node, QUERY_TYPE, ttl=ttl) for node in sorted(present - met)]
+        questions = [Message(self._question, node, QUERY_TYPE, ttl=ttl) for node in sorted(present - met)]
         taken = set(self._grid.push_messages(questions)) if questions else set()
         for question in questions:
             if question.metadata.message_id in taken:

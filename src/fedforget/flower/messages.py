@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,17 @@ from torch import Tensor, nn
 
 from fedforget.errors import ClientError, DivergedError, FedForgetError, InputError, RefusedError
 from fedforget.federation.client import Client
-from fedforget.federation.tasks import Reply, Task
+from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.flower.values import decode, encode, fits, read_json
 from fedforget.params import State, first_non_finite
+from fedforget.requests import ErasureRequest
 
 TASK_TYPE = "train.forget"
 """The message type of every task."""
 QUERY_TYPE = "query.forget"
 """Of the question who a node is."""
-VERSION = 1
-TEXT, TENSORS = "fedforget", "tensors"
+VERSION = 2
+TEXT, TENSORS, QUERY = "fedforget", "tensors", "fedforget.query"
 RAW = "fedforget.raw"
 """The name of our serialisation in Flower's arrays: the tensor's bytes, in C order."""
 TYPES = {
@@ -81,9 +82,9 @@ def _content(values: Mapping[str, Any], arrays: ArrayRecord | None = None) -> Re
     return RecordDict({TEXT: ConfigRecord({"json": text}), TENSORS: arrays or ArrayRecord()})
 
 
-def _opened(content: RecordDict) -> dict[str, Any]:
+def _opened(content: RecordDict, name: str = TEXT) -> dict[str, Any]:
     """The JSON of a content of ours."""
-    record = content.get(TEXT)
+    record = content.get(name)
     text = record.get("json") if isinstance(record, ConfigRecord) else None
     if not isinstance(text, str):
         raise RefusedError("The message is not one of fedforget's.")
@@ -103,20 +104,62 @@ def _expect(values: Mapping[str, Any], **hints: Any) -> None:
             raise RefusedError(f"The message's entry '{name}' is missing or of the wrong type.")
 
 
-def task_content(task: Task, client: int, state: Mapping[str, Tensor], arrays: ArrayRecord | None = None) -> RecordDict:
-    """A task for one client. `arrays` is the packed `state`, where several clients get the same."""
+def task_content(
+    task: Task,
+    client: int,
+    state: Mapping[str, Tensor],
+    arrays: ArrayRecord | None = None,
+    withdrawal: Withdraw | None = None,
+) -> RecordDict:
+    """A task for one client, and what it must note down before. `arrays` is the packed `state`, where several clients
+    get the same."""
     values = {"client": client, "task": encode(task, {}), "tensors": list(state)}
+    if withdrawal is not None:
+        values["before"] = encode(withdrawal, {})
     return _content(values, pack(state) if arrays is None else arrays)
 
 
 def read_task(content: RecordDict) -> tuple[Task, int, State]:
     """(the task, the client it is for, the tensors that came with it)."""
     values = _opened(content)
+    values.pop("before", None)
     _expect(values, client=int, task=dict, tensors=list)
     task = decode(values["task"], {})
     if not isinstance(task, Task):
         raise RefusedError(f"'{type(task).__name__}' is no task.")
     return task, values["client"], unpack(content, values["tensors"])
+
+
+def read_withdrawal(content: RecordDict) -> Withdraw | None:
+    """What the client must note down before the task, if anything."""
+    told = _opened(content).get("before")
+    withdrawal = None if told is None else decode(told, {})
+    if not isinstance(withdrawal, Withdraw | None):
+        raise RefusedError(f"'{type(withdrawal).__name__}' cannot come before a task.")
+    return withdrawal
+
+
+Questions = Sequence[tuple[ErasureRequest, ...]]
+"""Requests, as many at a time as a client is to count together."""
+
+
+def query_content(questions: Questions) -> RecordDict:
+    """The question who a node is, and how much of its data its own of some requests name."""
+    if not questions:
+        return RecordDict()
+    text = json.dumps({"version": VERSION, "questions": [encode(asked, {}) for asked in questions]})
+    return RecordDict({QUERY: ConfigRecord({"json": text})})
+
+
+def read_query(content: RecordDict) -> Questions:
+    if QUERY not in content:
+        return ()
+    values = _opened(content, QUERY)
+    _expect(values, questions=list)
+    questions = decode(values["questions"], {})
+    if not all(fits(asked, tuple[ErasureRequest, ...]) for asked in questions):
+        raise RefusedError("The questions are malformed.")
+    return questions
 
 
 def reply_content(reply: Reply) -> RecordDict:
@@ -145,12 +188,13 @@ def read_reply(content: RecordDict, client: int) -> Reply:
 
 def error_content(client: int, error: FedForgetError) -> RecordDict:
     """A refusal or a divergence in the client's own words; the server raises the same."""
-    told = {"kind": "refused", "words": [str(error)]}
+    return _content({"client": client, "error": _told(error)})
+
+
+def _told(error: FedForgetError) -> dict[str, Any]:
     if isinstance(error, DivergedError):
-        told = {"kind": "diverged", "words": [error.stage, error.detail]}
-    elif isinstance(error, InputError):
-        told = {"kind": "input", "words": [str(error)]}
-    return _content({"client": client, "error": told})
+        return {"kind": "diverged", "words": [error.stage, error.detail]}
+    return {"kind": "input" if isinstance(error, InputError) else "refused", "words": [str(error)]}
 
 
 def _raise_error(values: Mapping[str, Any], client: int) -> None:
@@ -170,6 +214,10 @@ def _raise_error(values: Mapping[str, Any], client: int) -> None:
     raise ClientError(client, f"refused: {words[0]}")
 
 
+Answer = tuple[int, int] | FedForgetError | None
+"""How many samples (the target, the retained) have; a refusal; None where no request is the client's."""
+
+
 @dataclass(frozen=True)
 class Description:
     """Who a node is: the client's number, a name for people, and how many samples it would train on.
@@ -182,10 +230,13 @@ class Description:
     samples: int
     model: tuple[str, ...]
     images: str
+    answers: tuple[Answer, ...] = ()
+    """To the questions that came along."""
 
 
 def description_content(description: Description) -> RecordDict:
-    return _content({**vars(description), "model": list(description.model)})
+    answers = [_told(said) if isinstance(said, FedForgetError) else said for said in description.answers]
+    return _content({**vars(description), "model": list(description.model), "answers": answers})
 
 
 def read_description(content: RecordDict) -> Description:
@@ -197,8 +248,24 @@ def read_description(content: RecordDict) -> Description:
         except FedForgetError as error:
             why = error.reason if isinstance(error, ClientError) else str(error)
             raise ClientError(client if isinstance(client, int) else -1, why) from None
-    _expect(values, client=int, name=str, samples=int, model=list[str], images=str)
-    return Description(**{**values, "model": tuple(values["model"])})
+    _expect(
+        values, client=int, name=str, samples=int, model=list[str], images=str, answers=list[list[int] | dict | None]
+    )  # fmt: skip
+    answers = tuple(_answer(said, values["client"]) for said in values["answers"])
+    return Description(**{**values, "model": tuple(values["model"]), "answers": answers})
+
+
+def _answer(said: list[int] | dict[str, Any] | None, client: int) -> Answer:
+    if isinstance(said, dict):
+        try:
+            _raise_error({"error": said}, client)
+        except FedForgetError as error:
+            return error
+    if isinstance(said, list) and len(said) == 2 and min(said) >= 0:
+        return said[0], said[1]
+    if said is not None:
+        raise RefusedError("An answer to a question is malformed.")
+    return None
 
 
 def outline(model: nn.Module) -> tuple[str, ...]:

@@ -192,7 +192,8 @@ class Forget(Strategy):
             initial = state_of_arrays(model, self._initial, names_in(model, self._initial))
             model = network_of(model, initial)
         # 0 classes: no method's own side asks for their number, and only the clients know it.
-        federation = FlowerFederation(grid, model, 0, Normalisation(), **self._federation)
+        questions = [(waiting.target,) for waiting in self.waiting if waiting.partition is not None]
+        federation = FlowerFederation(grid, model, 0, Normalisation(), questions=questions, **self._federation)
         own = OwnRounds(
             grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
             train_config or self._config,

@@ -86,9 +86,10 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     begun = (out / "run.json").exists()
     if begun and Run(out).config != config:
         raise InputError(f"Run folder {out} holds another run; choose another out.")
+    questions = [] if settings.request is None else [(settings.request,)]
     federation = FlowerFederation(
         grid, config.build_model(dataset), len(dataset.classes), dataset.normalisation, clients=config.clients,
-        needed=_needed(settings), device=settings.device, timeout_s=settings.timeout_s,
+        needed=_needed(settings), questions=questions, device=settings.device, timeout_s=settings.timeout_s,
         join_timeout_s=settings.join_timeout_s,
     )  # fmt: skip
     if (out / "job.json").exists():
