@@ -152,7 +152,7 @@ def augmented(context: Context) -> Augmented:
 
 def test_random_augmentation_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     note = "The samples of client 0 differ each time they are read, as with random augmentation, so what is measured on"
-    with caplog.at_level(logging.WARNING, "flwr"):
+    with caplog.at_level(logging.INFO, "flwr"):
         forget = serve(
             own_grid(tmp_path, own_app(lambda context: Augmented(*site(context.node_config["partition-id"])))), label=2
         )

@@ -381,7 +381,7 @@ class _Climber:
             raise DivergedError("The ladder", "no rung stayed within the finite numbers; the old model is in place.")
         used = next((one for one in reversed(tried) if one.rung.word not in NOT_KEPT), None)
         last, checking = tried[-1].rung, self._meter.cost
-        notes = [*self._notes, *(note for one in tried for note in one.rung.notes)]
+        notes = [*self._notes, *self._meter.notes, *(note for one in tried for note in one.rung.notes)]
         if last.word not in ("forgotten", "exact"):
             notes.append(f"{last.reason}{'' if used else ' ' + STAYS}{self._offer() if last.name != 'retrain' else ''}")
         return Climb(
