@@ -121,8 +121,9 @@ def compared_with(verdict: Mapping[str, Any]) -> str:
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """A verdict in one line."""
-    return f"{verdict['word']} ({compared_with(verdict)}): {verdict['reasons'][0]}"
+    """A verdict in one line; of an exact model, with all that it rests on."""
+    why = " ".join(verdict["reasons"] if verdict["word"] == "exact" else verdict["reasons"][:1])
+    return f"{verdict['word']} ({compared_with(verdict)}): {why}"
 
 
 def by_construction(assumed: Sequence[str]) -> list[str]:

@@ -29,8 +29,9 @@ from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
-from fedforget.methods import DEFAULT_METHOD, LADDER, method_settings
+from fedforget.methods import DEFAULT_METHOD, LADDER, check_prepared, method_settings
 from fedforget.requests import ErasureRequest, check_feature
+from fedforget.runs.folder import Run
 
 Kind = Literal["local", "flower"]
 
@@ -160,8 +161,23 @@ class Federations:
     def register_run(self, name: str, folder: Path, *, actor: str = SYSTEM, **settings: Unpack[Settings]) -> Federation:
         """A trained run folder as a federation in this process."""
         description, model = describe_run(folder)
-        place = str(Path(folder).resolve())
+        config, place = Run(folder).config, str(Path(folder).resolve())
+        values = _checked({**DEFAULTS, **settings})
+        chosen = method_settings(values["method"], values["preset"], **values["settings"])[1]
+        check_prepared(config.serving, values["method"], chosen)
+        if config.head is not None and config.head.sha256:
+            self._check_backbone(config.head.sha256)
         return self.register(name, "local", place, description, model, actor=actor, **settings)
+
+    def _check_backbone(self, sha256: str) -> None:
+        """Refuse a backbone that is a model of a federation here: what is withdrawn there would stay in it."""
+        with self._core.reading() as session:
+            known = session.scalars(select(Version).where(Version.sha256 == sha256)).first()
+        if known is not None:
+            raise InputError(
+                f"The run's backbone is version {known.number} of the federation '{known.federation}', so it would "
+                "keep what is withdrawn there; give one that was trained on other people's data."
+            )
 
     def change(self, name: str, reason: str, *, actor: str, **changes: Unpack[Settings]) -> Federation:
         """Serve its requests in another way from now on; what a worker has begun ends as it began. Single `settings`
