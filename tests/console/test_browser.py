@@ -29,6 +29,7 @@ from fedforget.ledger.book import Ledger
 from fedforget.ledger.certificate import read_certificate
 from fedforget.ledger.clock import utc_now
 from fedforget.ledger.federations import Description
+from fedforget.ledger.papers import code_of
 from fedforget.requests import ErasureRequest
 
 pytestmark = pytest.mark.real
@@ -247,6 +248,37 @@ def test_the_form_follows_the_federation(browser: Browser, tmp_path: Path):
         Select(browser.see("#federation")).select_by_value("images")
         told = [browser.driver.find_element(By.CSS_SELECTOR, place).get_attribute("textContent") for place in shown]
         assert told == ["client 0", "zero", ""], "who asks sees no numbers"
+        assert browser.complaints() == []
+
+
+@pytest.mark.slow
+def test_the_papers(browser: Browser, tmp_path: Path):
+    """Letters, the register, where data lives on, the printed certificate, and its code under Verify: at any width."""
+    home = tmp_path / "home"
+    with Ledger.open(home, clock=Ticking(utc_now() - timedelta(days=33))) as ledger:
+        secret = fill(World(ledger, ledger.clock))  # type: ignore[arg-type]
+        done = next(row for row in ledger.requests.page(states=["done"]).requests if row.subject == "dsr-1")
+        signed = ledger.versions.certificate_of(done.id)
+        assert signed is not None
+    with running_console(home, "--no-worker") as console:
+        browser.driver.get(console.url + "/sign-in")
+        browser.driver.add_cookie({"name": f"fedforget-{console.url.rpartition(':')[2]}", "value": secret})
+        browser.driver.get(f"{console.url}/requests/{done.id}")
+        browser.look("request-with-papers")
+        for name, heading in (("letters", "Draft letters"), ("lineage", "Where the data lives on")):
+            browser.driver.get(f"{console.url}/requests/{done.id}/{name}")
+            assert browser.see("h1").text == heading
+            browser.look(name)
+        browser.driver.get(console.url + "/register")
+        browser.look("register")
+        browser.driver.get(console.url + "/verify")
+        browser.see("#code").send_keys(code_of(signed.sha256))
+        browser.click("main button.main")
+        assert "It has not been withdrawn." in browser.see("#verified").text
+        browser.look("verified-by-code")
+        browser.driver.get(f"{console.url}/requests/{done.id}/certificate.html")
+        assert browser.see("h1").text == "Certificate of an erasure request"
+        browser.look("certificate")
         assert browser.complaints() == []
 
 

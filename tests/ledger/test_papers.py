@@ -7,13 +7,16 @@ import io
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from datetime import date
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ledger_commands import Command
 from ledger_worlds import World, rung
+from signed_again import signed_again
 
 from fedforget.errors import InputError
 from fedforget.ledger.errors import MissingError
@@ -57,16 +60,31 @@ def test_the_page_says_what_the_certificate_says(world: World, decided: Request)
     assert told["Received"] == "31 January 2026; due 31 March 2026"
     assert told["Done"] == "On 31 January 2026, version 2 of the model replaced version 1."
     assert told["Method"] == "ladder, default; tried: overwrite (not forgotten), then rebuild (exact)"
-    assert told["Looked"] == "at once and after 1 further round of training (audit level quick)"
+    assert told["Looked"] == "at once (audit level quick)", "this evidence has no measure of what comes back"
     assert told["Accuracy"] == "on the data that stays: 90.0 % before, 81.0 % after"
     assert told["Decided"].startswith("oscar published it: The loss is known")
     assert told["Thresholds"].startswith("written down before the first attempt (event ")
     (not_proved,) = (s for s in paper.sections if s.heading == "What this does not prove")
     assert not_proved.lines[0] == ("", "It is no proof that nothing of the data is left.")
+    assert not_proved.lines[1][1].startswith("Nobody looked at it after later training.")
     assert paper.code == "-".join(re.findall("....", signed.sha256[:20])) == told["Code"]
     for kind in ("html", "pdf"):
         make = paper_html if kind == "html" else paper_pdf
         assert make(paper) == make(paper), "the same paper, the same bytes"
+
+
+def test_it_says_for_how_many_further_rounds_was_looked(world: World, decided: Request):
+    signed = certificate_of(world, decided.id).content.encode()
+    for rounds, told in ((1, "at once and after 1 further round of"), (5, "at once and after 5 further rounds of")):
+        other = signed_again(world, signed, set_rounds(rounds))
+        paper = certificate_paper(other.decode())
+        assert said(paper)["Looked"] == f"{told} training (audit level quick)"
+        beyond = "Nobody looked further than one round of" if rounds == 1 else "Nobody looked further than 5 rounds of"
+        assert any(beyond in words for section in paper.sections for _, words in section.lines)
+
+
+def set_rounds(rounds: int) -> Callable[[dict[str, Any]], None]:
+    return lambda record: record["measured"]["verdict"].update(further_rounds=rounds)
 
 
 def test_an_old_certificate_has_a_page_too():

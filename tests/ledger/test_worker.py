@@ -117,6 +117,7 @@ def test_from_the_queue_to_evidence_and_certificate(office: Office, tmp_path: Pa
     assert certificate is not None
     record = verify_certificate(certificate.content.encode(), read_keys([ledger.keys.folder]))
     assert record["after"] == {"version": 2, "sha256": version.sha256}
+    assert record["measured"]["verdict"]["further_rounds"] == 1
     way = ["received", "accepted", "queued", "forgetting", "auditing", "deciding", "done", "certified"]
     assert office.kinds(id) == way, "no such small model is forgotten for certain"
     assert [event.actor for event in ledger.trail.events(request=id, kinds=["auditing"])] == ["worker/first"]

@@ -18,6 +18,7 @@ from fedforget.console.problems import status_of
 from fedforget.console.visitors import Visitor
 from fedforget.errors import FedForgetError
 from fedforget.ledger.clock import to_text
+from fedforget.ledger.papers import for_people
 from fedforget.ledger.states import CLOSED, RequestState
 from fedforget.ledger.trail import SOON
 
@@ -46,19 +47,6 @@ def sentence(caption: str) -> str:
     return SENTENCES.get(caption) or caption.replace(
         "Membership attack", "Whether an attack can tell that the data was trained on"
     )
-
-
-def for_people(text: str) -> str:
-    """Sentences of the audit, without its word for a model that never saw the target.
-
-    >>> for_people("beside three oracles, above an oracle's")
-    "beside three models that never saw it, above a model's that never saw it"
-    """
-    for word, said in (("an oracle's", "a model's that never saw it"), ("an oracle", "a model that never saw it"),
-                       ("one oracle", "one model that never saw it"), ("oracles", "models that never saw it"),
-                       ("oracle", "model that never saw it")):  # fmt: skip
-        text = text.replace(word, said)
-    return text
 
 
 @cache

@@ -12,10 +12,11 @@ A signed statement (`statements`) about two models, the one before and the one a
     thresholds     what the check and the audit hold their measures against, as it was written down before the first
                    rung; null: a fedforget served it that did not write them down
     evidence       SHA-256 of the evidence file, and its level
-    measured       the verdict as the evidence has it (`exact` says how the model was made, and needs no measure),
-                   retained accuracy before and after; of a feature request, how sensitive the model is to the feature,
-                   was before, and is expected to be if it never saw it; the evidence's notes, such as that a feature
-                   had no samples left and only another could be measured
+    measured       the verdict as the evidence has it (`exact` says how the model was made, and needs no measure); for
+                   how many rounds of further training the audit looked ahead; retained accuracy before and after; of a
+                   feature request, how sensitive the model is to the feature, was before, and is expected to be if it
+                   never saw it; the evidence's notes, such as that a feature had no samples left and only another could
+                   be measured
     decision       who published it although the gate said no, and why; null: nobody had to
     trail          the request's own events, each with its hash and the hash of the one before it in the ledger; what an
                    event says is the very text that was hashed

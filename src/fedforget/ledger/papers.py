@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fedforget.audit.examine import LATER
 from fedforget.audit.verdict import GONE, compared_with
 from fedforget.errors import InputError
 from fedforget.ledger.certificate import read_certificate
@@ -93,9 +92,9 @@ def day(moment: datetime) -> str:
     return f"{moment.day} {moment:%B %Y}"
 
 
-def further_rounds(level: str) -> int:
-    """For how many rounds of further training an audit of this level looks ahead."""
-    return max(LATER.get(level, (0,)))  # type: ignore[call-overload]
+def further_rounds(record: dict[str, Any]) -> int | None:
+    """For how many rounds of further training was looked at the model; None: an older certificate does not say."""
+    return record["measured"]["verdict"].get("further_rounds")
 
 
 def _asked(record: dict[str, Any]) -> Section:
@@ -127,10 +126,12 @@ def _done(record: dict[str, Any]) -> Section:
 
 def _measured(record: dict[str, Any]) -> Section:
     measured, level = record["measured"], record["evidence"]["level"]
-    verdict, rounds = measured["verdict"], further_rounds(level)
+    verdict, rounds = measured["verdict"], further_rounds(record)
     looked = f"at once and after {rounds} further round{'s' if rounds > 1 else ''} of training" if rounds else "at once"
+    looked = "for how many further rounds stands in the report" if rounds is None else looked
     lines = [
-        ("Verdict", f"{verdict['word']}, {compared_with(verdict)}. {' '.join(verdict['reasons'])}"),
+        ("Verdict", f"{verdict['word']}, {for_people(compared_with(verdict))}. "
+                    f"{for_people(' '.join(verdict['reasons']))}"),
         ("Looked", f"{looked} (audit level {level})"),
         ("Accuracy", f"on the data that stays: {_percent(measured['accuracy_before'])} before, "
                      f"{_percent(measured['accuracy_after'])} after"),
@@ -147,10 +148,12 @@ def _measured(record: dict[str, Any]) -> Section:
 
 
 def _not_proved(record: dict[str, Any]) -> Section:
-    rounds, exact = further_rounds(record["evidence"]["level"]), record["measured"]["verdict"]["word"] == "exact"
+    rounds, exact = further_rounds(record), record["measured"]["verdict"]["word"] == "exact"
     within = "" if exact else " A verdict holds within what the audit can see."
-    many = f"{rounds} round{'s' if rounds > 1 else ''}"
-    beyond = f"Nobody looked further than {many} of later training. " if rounds else ""
+    beyond = ""  # where an older certificate does not say it
+    if rounds is not None:
+        many = "one round" if rounds == 1 else f"{rounds} rounds"
+        beyond = f"Nobody looked {f'further than {many} of' if rounds else 'at it after'} later training. "
     said = (
         f"It is no proof that nothing of the data is left.{within}",
         f"{beyond}What was forgotten may come back in training that uses the same data again.",
@@ -176,3 +179,16 @@ def _checked(record: dict[str, Any], sha256: str) -> Section:
 
 def _percent(value: float | None) -> str:
     return "not measured" if value is None else f"{value:.1f} %"
+
+
+def for_people(text: str) -> str:
+    """Sentences of the audit, without its word for a model that never saw the target.
+
+    >>> for_people("beside three oracles, above an oracle's")
+    "beside three models that never saw it, above a model's that never saw it"
+    """
+    for word, said in (("an oracle's", "a model's that never saw it"), ("an oracle", "a model that never saw it"),
+                       ("one oracle", "one model that never saw it"), ("oracles", "models that never saw it"),
+                       ("oracle", "model that never saw it")):  # fmt: skip
+        text = text.replace(word, said)
+    return text

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedforget.audit.evidence import read_evidence
+from fedforget.audit.examine import LATER
 from fedforget.audit.verdict import GONE
 from fedforget.data.files import sha256_of_file
 from fedforget.errors import InputError
@@ -46,8 +47,8 @@ class CheckedResult:
     """The columns of a version that come from a result."""
     level: str
     verdict: dict[str, Any]
-    """The evidence's, with what it found of a feature's sensitivity and its notes, which say where it is not about all
-    that was asked; the other findings stay in the evidence."""
+    """The evidence's, with what it found of a feature's sensitivity, for how many rounds of further training it looked
+    ahead, and its notes, which say where it is not about all that was asked; the rest stays in the evidence."""
     remains: Sequence[Sequence[str]]
     """(kind, path, SHA-256)."""
     documents: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -138,6 +139,9 @@ def check_result(handed: Handover, home: Path) -> CheckedResult:
     }
     verdict |= {"sensitivity": heard} if heard else {}
     verdict |= {"notes": record["notes"]} if record["notes"] else {}
+    lasting = [reading for reading in record["readings"] if reading["name"].endswith("comes back")]
+    looked = any(reading["subject"] is not None for reading in lasting)
+    verdict["further_rounds"] = LATER.get(record["level"], (0,))[-1] if looked else 0
     remains = [(kind, path, _hash_of_file(home, path)) for kind, path in handed.remains]
     return CheckedResult(
         result.sha256, values, record["level"], verdict, remains, documents, rungs, dict(result.retrain)
