@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from browsers import Browser
 from console_visits import PEOPLE, URL, Visit
 from fastapi import FastAPI
 from ledger_worlds import Ticking, World, begin_in_sqlite
 from postgres_server import PostgresServer, postgres_server, programs
+from selenium import webdriver
 from starlette.testclient import TestClient
 
 from fedforget.console.app import make_app
@@ -112,3 +115,24 @@ def program(app: FastAPI) -> Iterator[Callable[[Role], TestClient]]:
     yield of
     for client in opened:
         client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Browser]:
+    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or driver_program is None:
+        pytest.skip("no browser is installed; as root: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+                 "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+                 f"--user-data-dir={tmp_path / 'profile'}"):  # fmt: skip
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    downloads = {"download.default_directory": str(tmp_path / "downloads"), "download.prompt_for_download": False}
+    options.add_experimental_option("prefs", downloads)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()

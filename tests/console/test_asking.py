@@ -436,6 +436,12 @@ def test_what_can_be_done_next_stands_on_the_page(visit: Of, world: World):
     assert "What can be done next" not in visit(Role.OPERATOR).get(f"/requests/{request.id}").text
     assert act(visit(Role.OFFICER), request.id, "refuse", reason="Kept by law.") == 303
     assert world.ledger.requests.get(request.id).state == "refused"
+    early = world.ask()
+    world.ledger.requests.refuse(early.id, "Kept by law.", actor="oscar")
+    page = visit(Role.OFFICER).get(f"/requests/{early.id}").text
+    steps = re.findall(r'<li class="(?:now|past|ahead)"[^>]*>(\w+)</li>', page)
+    assert steps == ["received", "refused"], "no step that never came"
+    assert "It may be asked again" in page
 
 
 def test_accept_what_is_ticked(visit: Of, world: World):

@@ -1,27 +1,21 @@
 """The main job in a real browser: from the printed link to a signed certificate.
 
-With FEDFORGET_SCREENSHOTS=DIR the pages are kept as pictures: by day, by night, and at a phone's width."""
+With FEDFORGET_SCREENSHOTS=DIR the pages are kept as pictures."""
 
 from __future__ import annotations
 
-import base64
-import io
-import os
-import shutil
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from browsers import WIDTHS, Browser
 from console_server import running_console
 from ledger_worlds import DESCRIPTION, Ticking, World
-from PIL import Image
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 from signed_again import forged
 
@@ -33,88 +27,6 @@ from fedforget.ledger.papers import code_of
 from fedforget.requests import ErasureRequest
 
 pytestmark = pytest.mark.real
-TALLEST = 1700
-NO_NAMES = r"""const nodes = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-while (nodes.nextNode()) { const node = nodes.currentNode;
-  node.data = node.data.replace(/\/\S*\/home\//g, "…/fedforget/").replace(/[\w.-]+\/\d+(?![\w.])/g, "worker-1"); }"""
-"""A kept picture names neither the machine nor the folder it was made on."""
-WIDTHS = {"desktop": (1280, 900), "phone": (375, 812)}
-
-
-class Browser:
-    """Chromium, looked at as a person would."""
-
-    def __init__(self, driver: webdriver.Chrome) -> None:
-        self.driver = driver
-        keep = os.environ.get("FEDFORGET_SCREENSHOTS")
-        self.folder = Path(keep) if keep else None
-
-    def see(self, selector: str, seconds: float = 30.0) -> WebElement:
-        wait = WebDriverWait(self.driver, seconds, poll_frequency=0.2)
-        return wait.until(
-            lambda d: d.find_element(By.CSS_SELECTOR, selector), f"{selector} on {self.driver.current_url}"
-        )
-
-    def click(self, selector: str) -> None:
-        self.see(selector).click()
-
-    @property
-    def text(self) -> str:
-        return self.driver.find_element(By.TAG_NAME, "body").text
-
-    def sized(self, width: int, height: int, scheme: str = "light") -> None:
-        shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-    def look(self, name: str) -> None:
-        """Nothing sticks out sideways, at any width; and a picture of each, if somebody wants them."""
-        for size, scheme in (("desktop", "light"), ("desktop", "dark"), ("phone", "light")):
-            width, height = WIDTHS[size]
-            self.sized(width, height, scheme)
-            wide = self.driver.execute_script("return document.documentElement.scrollWidth")
-            assert wide <= width, f"{name} is {wide} wide at {width}"
-            if self.folder is not None:
-                self.keep(self.folder / f"{name}-{size}{'-dark' if scheme == 'dark' else ''}.png", width)
-        self.sized(*WIDTHS["desktop"])
-
-    def keep(self, path: Path, width: int) -> None:
-        """A picture of the page from its top, also of what is below the window."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.driver.execute_script(NO_NAMES)
-        high = self.driver.execute_script("return document.documentElement.scrollHeight")
-        area = {"x": 0, "y": 0, "width": width, "height": min(high, TALLEST), "scale": 1}
-        asked = {"format": "png", "captureBeyondViewport": True, "clip": area}
-        found = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
-        picture = Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
-        picture.quantize(256).save(path, optimize=True)  # a third of the size, and nobody sees it
-
-    def complaints(self) -> list[str]:
-        """What the browser itself had to say: blocked by the policy, missing files, errors in scripts."""
-        said = [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-        return [words for words in said if not words.endswith("422 (Unprocessable Entity)")]  # a forged certificate
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    program, driver_program = shutil.which("chromium"), shutil.which("chromedriver")
-    if program is None or driver_program is None:
-        pytest.skip("no browser is installed; as root: apt-get install chromium chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = program
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-                 "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
-                 f"--user-data-dir={tmp_path / 'profile'}"):  # fmt: skip
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    downloads = {"download.default_directory": str(tmp_path / "downloads"), "download.prompt_for_download": False}
-    options.add_experimental_option("prefs", downloads)
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver_program))
-    try:
-        yield Browser(driver)
-    finally:
-        driver.quit()
 
 
 def test_from_the_printed_link_to_a_signed_certificate(browser: Browser, tmp_path: Path):
@@ -338,3 +250,29 @@ def by_keyboard(browser: Browser, url: str) -> None:
         active.send_keys(Keys.TAB)
     assert {"federation", "client", "label", "subject", "submit-request"} <= set(seen)
     assert browser.driver.switch_to.active_element.tag_name == "body", "the last stop leads out again"
+
+
+@pytest.mark.slow
+def test_a_request_that_waits_is_tried_on_the_next_rung_and_ends(browser: Browser, tmp_path: Path):
+    """Client 1's sevens, at most overwritten: nothing can be shown, so it waits. Rebuilt, it is exact."""
+    with running_console(tmp_path / "home") as console:
+        browser.sized(*WIDTHS["desktop"])
+        browser.driver.get(console.admin_link)
+        browser.click("#use-link")
+        browser.click("#start-demo")
+        browser.see("#try-honest", 200)
+        browser.look("two-to-try")
+        browser.click("#try-honest")
+        browser.click("#new-request details summary")
+        Select(browser.see("#effort")).select_by_value("at most overwrite")
+        browser.click("#submit-request")
+        browser.see("#next", 240)
+        assert "It waits for an officer." in browser.text
+        assert "what it costs here is not known" in browser.text
+        browser.look("deciding")
+        browser.click("#again-rebuild")
+        browser.see("#certificate", 240)
+        assert browser.see("#verdict").text == "Exact"
+        browser.driver.get(console.url + "/glossary")
+        browser.look("glossary")
+        assert browser.complaints() == []

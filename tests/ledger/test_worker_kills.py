@@ -149,3 +149,41 @@ def test_a_crowd_of_workers_on_one_sqlite(run: Path, tmp_path: Path):
         for name in names:
             office.served_once(ids[name], name)
         assert all(ledger.requests.get(id).attempts == 1 for name in names for id in ids[name])
+
+
+def test_five_hundred_requests_two_workers_twenty_kills(url: str, run: Path, tmp_path: Path):
+    """Nothing lost and nothing twice, with two workers at two federations that each serve many requests in one go."""
+    home, chance, each = tmp_path / "home", random.Random(500), 250
+    federation = CONFIG.build_federation(CONFIG.load_dataset())
+    held = {client: federation.client(client).samples.ids.tolist() for client in federation.clients}
+    with Ledger.open(home, url) as ledger:
+        office, ids = Office(ledger, run), []
+        for name in ("left", "right"):
+            office.register(name, method="retrain", together=25)
+            for number in range(each):  # some targets are asked for twice, by two subjects
+                one = ErasureRequest.of_samples(number % 3, [held[number % 3][number // 3 % 50]])
+                ids.append(office.queue(one, name))
+        workers = [start(home, url, name, tmp_path / f"{name}.log") for name in ("a", "b")]
+        for kill in range(KILLS):
+            begun, place = ledger.trail.head().number, kill % 2
+            deadline = time.monotonic() + chance.uniform(0.2, 6.0)
+            while ledger.trail.head().number == begun and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0.0, 0.5))
+            workers[place].kill()
+            workers[place] = start(home, url, f"after-{kill}", tmp_path / f"after-{kill}.log")
+        left = sum(state != "done" for state in office.states(ids))
+        wait_until(workers[0], lambda: set(office.states(ids)) == {"done"})
+        assert [worker.end() for worker in workers] == [0, 0]
+        taken = ledger.trail.events(kinds=["queued"], limit=500)
+        print(f"{KILLS} kills; {left} of {len(ids)} were left after the last one; "
+              f"{sum('taken over' in event.body for event in taken)} were taken over.")  # fmt: skip
+        for id in ids:
+            kinds = office.kinds(id)
+            assert kinds.count("done") == kinds.count("certified") == 1, kinds
+            assert ledger.versions.certificate_of(id) is not None
+        numbers = {name: {v.number for v in ledger.versions.of(name)} - {1} for name in ("left", "right")}
+        requests = [ledger.requests.get(id) for id in ids]
+        for name, versions in numbers.items():
+            assert {r.version for r in requests if r.federation == name} == versions, "each version served somebody"
+        assert ledger.trail.check().problems == ()
