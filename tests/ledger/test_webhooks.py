@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -182,3 +183,15 @@ def test_nothing_is_told_to_a_disabled_one(world: World, receiver: Receiver):
     with pytest.raises(ConflictError, match="disabled already"):
         world.ledger.webhooks.disable("tool", actor="ada")
     assert world.ledger.trail.check().problems == ()
+
+
+def test_a_worker_delivers_beside_its_work_and_once_more_at_its_end(world: World, receiver: Receiver):
+    world.ledger.webhooks.add("tool", receiver.url, actor="ada")
+    world.queued()
+    with world.ledger.webhooks.beside():
+        deadline = time.monotonic() + 20
+        while len(receiver.got) < 3 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert receiver.states == ["received", "accepted", "queued"]
+        world.serve()
+    assert receiver.states[3:] == ["forgetting", "auditing", "done"]

@@ -21,7 +21,8 @@ import json
 import logging
 import secrets
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,6 +50,8 @@ LEASE = timedelta(seconds=60)
 """While one process delivers, others leave this webhook alone."""
 TIMEOUT_S = 10.0
 POLL_S = 1.0
+LAST_S = 5.0
+"""So long a worker that ends goes on with what is left."""
 LONGEST_URL = 500
 
 
@@ -109,11 +112,11 @@ class Webhooks:
     def all(self) -> list[Webhook]:
         return self._core.rows(select(Webhook).order_by(Webhook.name))
 
-    def deliver(self) -> int:
-        """Tell each webhook what is due, one message after another; how many were taken."""
+    def deliver(self, enough: Callable[[], bool] = lambda: False) -> int:
+        """Tell each webhook what is due, one message after another, until it is `enough`; how many were taken."""
         told = 0
         for name in [row.name for row in self.all() if row.disabled is None]:
-            while (message := self._take(name)) is not None:
+            while not enough() and (message := self._take(name)) is not None:
                 problem, gone = send(message, int(self._core.clock().timestamp()))
                 self._settle(message, problem, gone)
                 if problem is not None:
@@ -167,17 +170,12 @@ class Webhooks:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Deliver in a thread of its own while something else is done."""
+        """Deliver in a thread of its own while something else is done; at its end what is left, for a little while."""
         stop = threading.Event()
 
         def loop() -> None:
             while not stop.wait(POLL_S):
-                try:
-                    self.deliver()
-                except FedForgetError as error:
-                    log.warning("Webhooks: %s", error)
-                except Exception:
-                    log.exception("Webhooks: something unexpected went wrong.")
+                self._try_to_deliver(stop.is_set)
 
         thread = threading.Thread(target=loop, name="webhooks", daemon=True)
         thread.start()
@@ -186,6 +184,16 @@ class Webhooks:
         finally:
             stop.set()
             thread.join(TIMEOUT_S + 1.0)
+            until = time.monotonic() + LAST_S
+            self._try_to_deliver(lambda: time.monotonic() > until)
+
+    def _try_to_deliver(self, enough: Callable[[], bool]) -> None:
+        try:
+            self.deliver(enough)
+        except FedForgetError as error:
+            log.warning("Webhooks: %s", error)
+        except Exception:
+            log.exception("Webhooks: something unexpected went wrong.")
 
 
 def send(message: Message, timestamp: int) -> tuple[str | None, bool]:

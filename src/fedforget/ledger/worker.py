@@ -74,9 +74,7 @@ class Worker:
         An InputError at the start: nothing could be signed. Later, what goes wrong is in the log and in the ledger."""
         self.ledger.keys.check_signing()
         with self.ledger.webhooks.beside():
-            served = self._run(stop or threading.Event(), once)
-        self.ledger.webhooks.deliver()
-        return served
+            return self._run(stop or threading.Event(), once)
 
     def _run(self, stop: threading.Event, once: bool) -> int:
         served = 0
