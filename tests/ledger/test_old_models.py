@@ -24,6 +24,7 @@ from fedforget.ledger.backup import backup
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.certificate import read_keys
 from fedforget.ledger.contents import look
+from fedforget.ledger.errors import ConflictError
 from fedforget.ledger.lineage import Lineage, Trace
 from fedforget.ledger.schema import Request
 from fedforget.ledger.statements import LINEAGE, open_statement
@@ -136,9 +137,14 @@ def test_what_is_due_is_destroyed_by_the_rules_and_stands_on_the_receipt(lived_i
     listed = by_place(ledger.lineage.of(first))
     assert (listed[file].fate, (listed[file].until or "")[:10]) == ("kept until", "2026-03-02")
     world.clock.go_on(days=31)
+    with pytest.raises(ConflictError, match="The clock went ahead by 30 days, 23:59"):
+        ledger.lineage.destroy_due(actor="oscar")
+    assert ledger.trail.events(kinds=["destruction announced"]) == []
+    world.begun_anew()
     ledger.lineage.destroy_due(actor="oscar")
     assert ledger.models.path(old.sha256).exists(), "it is announced a day ahead"
     world.clock.go_on(days=1)
+    world.begun_anew()
     ledger.lineage.destroy_due(actor="oscar")
     assert not ledger.models.path(old.sha256).exists()
     found = ledger.lineage.of(first)

@@ -22,6 +22,7 @@ from fedforget.audit.verdict import Evidence, Reading, conclude
 from fedforget.federation.cost import Cost
 from fedforget.ledger import accounts, triggers
 from fedforget.ledger.book import Ledger
+from fedforget.ledger.clock import Jumps
 from fedforget.ledger.core import Core
 from fedforget.ledger.federations import describe
 from fedforget.ledger.recorded import recorded
@@ -193,6 +194,10 @@ class World:
         self.ledger.destruction.destroy_superseded()
         self.clock.go_on(days=1)
         return self.ledger.destruction.destroy_superseded()
+
+    def begun_anew(self) -> None:
+        """As in a program that is begun now: it does not know what the clock said before."""
+        self.ledger.lineage._jumps = Jumps(self.clock)
 
     def served(self, **how: Any) -> Request:
         """A request that is done."""

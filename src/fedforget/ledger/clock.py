@@ -14,6 +14,8 @@ from sqlalchemy.types import TypeDecorator
 from fedforget.errors import InputError
 
 Clock = Callable[[], datetime]
+MOST_JUMP = timedelta(hours=1)
+"""By how much the clock may go ahead of the machine's own before a person must look."""
 
 
 def utc_now() -> datetime:

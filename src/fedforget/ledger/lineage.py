@@ -19,10 +19,11 @@ from sqlalchemy.orm import Session
 
 from fedforget.audit.evidence import code_version
 from fedforget.errors import InputError
-from fedforget.ledger.clock import to_text
+from fedforget.ledger.clock import MOST_JUMP, Jumps, to_text
 from fedforget.ledger.contents import Contents, look
 from fedforget.ledger.core import Core, head_of
 from fedforget.ledger.destruction import Destruction
+from fedforget.ledger.errors import ConflictError
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.keys import Keys
 from fedforget.ledger.model_files import ModelFiles
@@ -72,6 +73,7 @@ class Traces:
 
     def __init__(self, core: Core, models: ModelFiles, keys: Keys, destruction: Destruction) -> None:
         self._core, self._models, self._keys, self._destruction = core, models, keys, destruction
+        self._jumps = Jumps(core.clock)
 
     def of(self, request: Request) -> Lineage:
         """Look through the whole home, and the run folder if it lies elsewhere."""
@@ -96,7 +98,13 @@ class Traces:
         return Lineage(request.id, request.federation, to_text(now), (*traces, *beyond, *gone), clean)
 
     def destroy_due(self, *, actor: str) -> None:
-        """Destroy what is due and was announced a day ago, announce what is due next: by the rules of `destruction`."""
+        """Destroy what is due and was announced a day ago, announce what is due next: by the rules of `destruction`. As
+        a worker does nothing by a clock that went ahead of the machine's own, nor does this."""
+        if (jump := self._jumps.jump()) > MOST_JUMP:
+            raise ConflictError(
+                f"The clock went ahead by {jump} since this program began; nothing is destroyed until it is right, or "
+                "the program is begun anew."
+            )
         self._destruction.destroy_superseded(actor=actor)
         self._models.sweep(actor=actor)
 

@@ -14,13 +14,12 @@ import socket
 import threading
 import time
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 from fedforget.audit.thresholds import thresholds
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
-from fedforget.ledger.clock import Jumps
+from fedforget.ledger.clock import MOST_JUMP, Jumps
 from fedforget.ledger.errors import BusyError, LeaseLostError
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.executors import Executor, LocalExecutor
@@ -36,8 +35,6 @@ from fedforget.runs.job import Job, NotWanted, Outcome, clear, each_once, prepar
 from fedforget.runs.record import REPORT
 
 log = logging.getLogger(__name__)
-MOST_JUMP = timedelta(hours=1)
-"""By how much the clock may go ahead of the machine's own before a person must look."""
 AFTER_TROUBLE_S = 5.0
 """How long a worker waits that could not even claim, before it tries again."""
 
