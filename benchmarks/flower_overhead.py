@@ -115,10 +115,9 @@ def table(name: str, told: dict[str, Any]) -> list[str]:
         every = statistics.median(flower["empty_message_to_all_seconds"])
         own = flower["seconds"] - local["seconds"]
         polled = flower["idle_bytes_per_second"] * flower["seconds"]
-        messages = sum(ask["clients"] for ask in flower["asks"])
         lines += [
             f"  {way}: {flower['seconds']:.1f} s on Flower, {100 * own / flower['seconds']:.0f} % of them its own; "
-            f"{messages} messages in {len(flower['asks'])} steps",
+            f"{flower['messages']} messages in {flower['steps']} steps",
             f"    a message that does nothing takes {one:.2f} s to one node and {every:.2f} s to {SITES} at once; "
             f"the request took {flower['seconds'] / every:.1f} such rounds",
             f"    {local['bytes'] / 1e6:.2f} MB of models and numbers, {flower['loopback_bytes'] / 1e6:.2f} MB on the "

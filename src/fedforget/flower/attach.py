@@ -173,6 +173,7 @@ def retained(context: Context, data: Data, *, features: str = "img", label: str 
     left = (~(gone if aside is None else gone | aside)).nonzero().squeeze(1).tolist()
     if not left:
         raise InputError(f"Client {number} has withdrawn all of its data, so it has nothing to train on.")
+    store.begin(withdrawn)
     mask = None
     if any(request.kind == "feature" for request in withdrawn):
         mask = withdrawn_features(withdrawn, number, _row(_entries(whole[0], features, label)[0]).shape)
