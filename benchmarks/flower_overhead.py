@@ -36,6 +36,7 @@ from three_sites import deployment  # noqa: E402
 
 SITES = 4
 CASES = {
+    "digits, CNN": {"source": "digits", "samples": 1_437, "model": "cnn", "rounds": 2},
     "MNIST, CNN": {"source": "mnist", "samples": 60_000, "model": "cnn", "rounds": 2},
     "CIFAR-10 (400 images), ResNet-10": {"source": "cifar10", "samples": 400, "model": "resnet10", "rounds": 2},
 }

@@ -61,7 +61,7 @@ def _join(grid: Grid, settings: AppSettings, questions: Questions = ()) -> Flowe
     dataset = settings.run.load_dataset()
     return FlowerFederation(
         grid, settings.run.build_model(dataset), len(dataset.classes), dataset.normalisation,
-        clients=settings.run.clients, questions=questions,
+        clients=settings.run.clients, questions=questions, join_timeout_s=900.0,
     )  # fmt: skip
 
 

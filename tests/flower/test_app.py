@@ -72,8 +72,12 @@ def test_the_whole_story_over_flower_is_the_one_in_process(tmp_path: Path):
 
 
 @pytest.mark.real
-def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path: Path):
-    """What is measured on private data is measured at the node; nothing is retrained."""
+def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """What is measured on private data is measured at the node; nothing is retrained. The log tells of it all, for
+    `flwr run --stream`."""
+    caplog.set_level("INFO", "flwr")
     config = {**CONFIG, "out": str(tmp_path / "flower"), "audit": True, "audit-level": "alone"}
     settings = AppSettings.read(config)
     summary = serve(grid_for(CONFIG, tmp_path), settings)
@@ -85,6 +89,12 @@ def test_a_verdict_without_an_oracle_over_flower_is_the_one_in_process(tmp_path:
     assert [row["verdict"] for row in summary["audit"]] == [row["verdict"] for row in expected]
     assert summary["audit"][1]["verdict"]["oracles"] == 0
     assert (tmp_path / "flower" / summary["audit"][1]["evidence"]["file"]).exists()
+    rounds = settings.run.schedule.rounds
+    assert [f"Round {done + 1} of {rounds} is done." for done in range(rounds)] == [
+        line for line in caplog.messages if line.startswith("Round ")
+    ]
+    (verdict,) = [line for line in caplog.messages if line.startswith("The audit says of ladder")]
+    assert summary["audit"][1]["verdict"]["word"] in verdict
 
 
 @pytest.mark.real
@@ -303,7 +313,7 @@ def test_a_wrong_run_config_is_refused(change: dict[str, Any], sentence: str):
 
 def test_the_defaults_are_those_of_the_apps_own_file():
     settings = AppSettings.read({})
-    assert (settings.run.dataset, settings.run.clients, settings.request) == ("digits", 4, None)
+    assert (settings.run.dataset, settings.run.clients, settings.request) == ("digits", 2, None)
     assert (settings.methods, settings.climbing) == (((DEFAULT_METHOD, "default"),), {})
     assert [method for method, _ in AppSettings.read({"method": "all"}).methods] == list(METHODS)
     assert "out" in DEFAULTS

@@ -121,7 +121,7 @@ def test_too_few_nodes_are_waited_for(world: World):
 def test_a_node_that_is_silent_is_named(world: World):
     grid = world.grid()
     grid.silent.add(3)
-    sentence = r"^3 of 4 clients joined within 0\.05 s; node \d+ is connected, but has not said who it is\."
+    sentence = r"^3 of 4 clients joined within 0\.05 s; connected, but silent so far: node \d+\. Here"
     with pytest.raises(FedForgetError, match=sentence):
         world.flower(grid)
 

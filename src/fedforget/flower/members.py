@@ -105,7 +105,7 @@ class Members:
         if missing:
             said = f"Client {missing} did not join within {self._timeout_s:g} s"
         if silent:
-            said += f"; node {_listed(silent)} is connected, but has not said who it is."
+            said += f"; connected, but silent so far: node {_listed(silent)}."
         elif missing:
             said += "; start its SuperNode."
         else:

@@ -17,6 +17,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from fedforget.audit.verdict import verdict_line
 from fedforget.data import Dataset, load_dataset
 from fedforget.data.files import write_json
 from fedforget.errors import InputError
@@ -33,7 +34,7 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run, results_of
 from fedforget.runs.job import Job
-from fedforget.runs.record import Result
+from fedforget.runs.record import BEFORE, Result
 from fedforget.runs.told import ending, untold
 from fedforget.runs.train import train_run
 
@@ -94,7 +95,7 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
     )  # fmt: skip
     if (out / "job.json").exists():
         return serve_for_worker(out, federation)
-    run = train_run(out, None if begun else config, federation=federation)
+    run = train_run(out, None if begun else config, progress=_Rounds(config.schedule.rounds), federation=federation)
     summary: dict[str, Any] = {"rounds": run.rounds_done, "trained": digest(run.load_model()), "forgotten": {}}
     if settings.request is not None:
         requests = [settings.request]
@@ -105,8 +106,24 @@ def serve(grid: Grid, settings: AppSettings) -> dict[str, Any]:
         if settings.audit:
             found = audit_run(out, requests, level=settings.audit_level, federation=federation)
             summary["audit"] = found.to_json()["rows"]
+            for row in found.rows:
+                if row.verdict is not None and row.method != BEFORE:
+                    log.info("The audit says of %s: %s", row.name, verdict_line(row.verdict))
     write_json(out / "summary.json", summary)
     return summary
+
+
+class _Rounds:
+    """Tells the log of each round that is done."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds, self._told = rounds, 0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        now = done * self._rounds // total if what == "training" and total else 0
+        if now > self._told:
+            self._told = now
+            log.info("Round %d of %d is done.", now, self._rounds)
 
 
 def _needed(settings: AppSettings) -> set[int]:
