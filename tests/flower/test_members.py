@@ -226,7 +226,7 @@ def test_a_request_names_a_node_without_a_number(tmp_path: Path):
         grid = nameless(tmp_path)
         grid.numbers = {node + new_ids: number for node, number in grid.numbers.items()}
         forgetful = Forget(FedAvg(), network, clients=4, join_timeout_s=0.05, timeout_s=5, **TRAINING)
-        forgetful.request(label=2, **more)
+        forgetful.request(label=2, method="overwrite", **more)
         forgetful.serve(grid, arrays)
         (result,) = forgetful.served
         assert result.requests[0].client == 13, "the node id that its folder saw first"
