@@ -31,7 +31,7 @@ function watch(card) {
         step.className = own === state ? "now" : past ? "past" : "ahead";
         own === state ? step.setAttribute("aria-current", "step") : step.removeAttribute("aria-current");
       });
-      if (state !== "queued") document.querySelectorAll("[data-refuse]").forEach((form) => form.remove());
+      if (state !== "queued") document.querySelectorAll("[data-early]").forEach((form) => form.remove());
       find("#live-title").textContent = state === "queued" ? "Waiting for a worker" : "At work";
     }
     if (news.fraction !== null) find("#bar").value = news.fraction;
