@@ -39,6 +39,7 @@ CELLS = {
     "completeness": 2, "time": 2, "overlap": 8, "epochs": 10, "lambda": 10, "teachers": 8, "sequential": 4,
     "ablation": 15, "audit": 3, "durability": 3, "ulira": 16,
     "feature": 8, "requests": 3, "calibration": 7, "ladder": 4, "readings": 12, "ridge": 4,
+    "shards": 1,
 }  # fmt: skip
 APART = "apart"
 """The configuration in which the clients hold out samples: the only one that `ladder` takes."""

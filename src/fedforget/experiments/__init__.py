@@ -19,13 +19,14 @@ from fedforget.experiments.readings import READINGS
 from fedforget.experiments.ridge import EXPERIMENT as RIDGE
 from fedforget.experiments.sensitivity import EPOCHS, LAMBDA, TEACHERS
 from fedforget.experiments.sequential import SEQUENTIAL
+from fedforget.experiments.shards import SHARDS
 from fedforget.experiments.ulira import ULIRA
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         COMPLETENESS, TIME, OVERLAP, EPOCHS, LAMBDA, TEACHERS, SEQUENTIAL, ABLATION, AUDIT, ULIRA,
-        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER, READINGS, RIDGE,
+        DURABILITY, REQUESTS, FEATURE, CALIBRATION, LADDER, READINGS, RIDGE, SHARDS,
     )
 }  # fmt: skip
 

@@ -151,6 +151,7 @@ _BREAST_CANCER = Configuration(
 )  # fmt: skip
 _APART = {"all": "so that the test part is nobody's but the pages', the clients hold out training samples"}
 _TEN = {"all": "past the paper: ten clients, so that one client's part is a tenth of a pass over the data"}
+_EIGHT = {"all": "so that there is something to part into shards; few enough images that a CPU trains them in minutes"}
 _MEMORISED = {"all": "none of the paper's: so few samples, trained for so long, that the model knows them by heart"}
 
 CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
@@ -174,6 +175,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             reasons={"all": "past the paper: 100 clients with skewed data, ten of them in a round; the same number of "
                             "gradient evaluations as in `default`"},
         ),
+        "eight": replace(_MNIST, name="eight", clients=8, rounds=10, samples=(20_000, 10_000), reasons=_EIGHT),
         "memorised": replace(
             _MNIST, name="memorised", rounds=40, batch_size=16, samples=(2000, 10_000), quick_samples=(2000, 2000),
             held_out=4000, reasons=_MEMORISED,
@@ -206,6 +208,11 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             quick_samples=(400, 200), overrides={},
             reasons={"all": "none of the paper's: few enough images that a small network knows each of them by heart, "
                             "so that forgetting that does not last can be seen on a CPU in minutes"},
+        ),
+        "eight": replace(_CIFAR10, name="eight", clients=8, reasons={"all": "so that there is something to part"}),
+        "small-eight": replace(
+            _CIFAR10, name="small-eight", model="cnn", clients=8, rounds=40, batch_size=16, samples=(2000, 2000),
+            quick_samples=(400, 200), overrides={}, reasons=_EIGHT,
         ),
         "small-apart": replace(
             _CIFAR10, name="small-apart", model="cnn", rounds=40, batch_size=16, samples=(2000, 2000), held_out=2000,

@@ -31,6 +31,7 @@ from fedforget.federation.history import MemoryHistory
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import drawn, train
 from fedforget.federation.seam import thread_count
+from fedforget.federation.shards import Ensemble
 from fedforget.federation.tasks import Measure
 from fedforget.methods import Forgetting, forget
 from fedforget.models import build_model
@@ -58,6 +59,8 @@ class ScenarioSpec:
     feature: Feature | None = None
     """What the first `askers` clients withdraw, where it is a feature."""
     askers: int = 1
+    shards: int = 1
+    """How many federations are trained apart (`federation.shards`)."""
 
     @property
     def name(self) -> str:
@@ -65,7 +68,8 @@ class ScenarioSpec:
         if self.feature is not None:
             what = f"feature{'-'.join(map(str, self.feature))}x{self.askers}"
         who = "" if self.client is None else f"-of{self.client}"
-        return f"{'' if self.poisoned else 'clean-'}{what}{who}/seed{self.seed}"
+        apart = "" if self.shards == 1 else f"/{self.shards}shards"
+        return f"{'' if self.poisoned else 'clean-'}{what}{who}/seed{self.seed}{apart}"
 
     def requests(self, client: int, client_ids: Tensor, seed: int) -> tuple[ErasureRequest, ...]:
         """What the client that holds these samples asks for: one request after another."""
@@ -183,11 +187,13 @@ class Scenario:
             Backdoor.draw(poisoned_part(request, held[request.client], data_seed), trigger, classes, data_seed)
             for request, trigger in (zip(self.requests, triggers, strict=True) if spec.poisoned else ())
         )
-        self.initial = state_of(build_model(self.configuration.model, self.dataset.shape, classes, spec.seed))
+        network = build_model(self.configuration.model, self.dataset.shape, classes, spec.seed)
+        ensemble = None if spec.shards == 1 else Ensemble(network, spec.shards, spec.seed)
+        self.initial = state_of(ensemble or network)
         self.federation = LocalFederation(
             self.dataset,
             parts,
-            bench.model,
+            ensemble or bench.model,
             backdoors=self.backdoors,
             held_out=bench.held_out,
             device=self.options.device,
@@ -241,6 +247,8 @@ class Scenario:
             "schedule": asdict(self.schedule), "backdoors": [b.to_json() for b in self.backdoors],
             "device": torch.device(options.device).type,
         }  # fmt: skip
+        if self.spec.shards > 1:
+            depends["shards"] = self.spec.shards
         tag = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:12]
         target = self.spec.name if self.spec.poisoned else f"clean/seed{self.spec.seed}"
         stem = "-".join([*options.labels, *target.split("/"), name, tag])
