@@ -43,15 +43,13 @@ verdicts are made as if nobody knew how a model was made."""
 
 
 def specs(options: Options) -> list[CellSpec]:
-    return [
-        CellSpec(
-            ScenarioSpec((label,), options.seed + trial, shards=shards), trial, label, "retrain", "default", shards
-        )
-        for trial in options.chosen_trials()
-        for label in options.classes or (DEFAULT_CLASS,)
-        for shards in (NUMBERS[1:2] if options.quick else NUMBERS)
-        if shards <= options.settings.clients
-    ]
+    found = []
+    for trial in options.chosen_trials():
+        for label in options.classes or (DEFAULT_CLASS,):
+            for shards in NUMBERS[1:2] if options.quick else NUMBERS:
+                scenario = ScenarioSpec((label,), options.seed + trial, shards=shards)
+                found.append(CellSpec(scenario, trial, label, "shards", "default", shards))
+    return found
 
 
 def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
