@@ -199,6 +199,7 @@ class FederationOut(Out):
     classes: list[str]
     clients: list[ClientOut]
     shape: list[int] = Field(description="Of one sample, columns or channels, height, width; empty: nobody said.")
+    serving: str | None = Field(None, description="What it has prepared for exact forgetting, if anything.")
     method: str
     preset: str
     settings: dict[str, Any]

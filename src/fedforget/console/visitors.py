@@ -76,7 +76,7 @@ class Visitor:
 
     def description(self, federation: Federation) -> dict[str, Any]:
         """What it holds: the names for all, since they ask by them, and the numbers of samples for who may see them."""
-        known = {"shape": [], **federation.description}
+        known = {"shape": [], "serving": None, **federation.description}
         if self.may(Permission.SEE_COUNTS):
             return known
         return known | {"clients": [{**client, "samples": None, "counts": []} for client in known["clients"]]}

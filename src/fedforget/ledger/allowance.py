@@ -30,7 +30,10 @@ TOP = RUNGS[-1]
 
 
 def below_the_top(federation: Federation, request: Request) -> str | None:
-    """The highest rung but Retrain that this request tries; None where it tries no other, or never that."""
+    """The highest rung but Retrain that this request tries; None where it tries no other, or never that, and where the
+    federation prepared for forgetting, so that it has no other."""
+    if "serving" in federation.description:
+        return None
     method, _, settings = serving(federation, request)
     rungs = LadderSettings(**settings).rungs if method == LADDER else ()
     return rungs[-2] if len(rungs) > 1 and rungs[-1] == TOP else None

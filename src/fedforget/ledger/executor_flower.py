@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.federations import Description, Holding, describe_run
+from fedforget.ledger.federations import Description, Holding, describe_run, prepared
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
 from fedforget.ledger.schema import Federation
@@ -103,7 +103,8 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
         clients.append({"client": number, "name": name, "samples": samples, "counts": counts})
     if len(clients) != run.config.clients or any(len(held["counts"]) not in (0, count) for held in clients):
         raise InputError(f"{file} must describe {run.config.clients} clients, and {count} classes of each.")
-    return {"classes": list(map(str, range(count))), "clients": clients, "shape": list(shape)}, model
+    described: Description = {"classes": list(map(str, range(count))), "clients": clients, "shape": list(shape)}
+    return prepared(described, run.config), model
 
 
 def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 import torch
 from sqlalchemy import select
@@ -31,6 +31,7 @@ from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import DEFAULT_METHOD, LADDER, check_prepared, method_settings
 from fedforget.requests import ErasureRequest, check_feature
+from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 
 Kind = Literal["local", "flower"]
@@ -53,6 +54,8 @@ class Description(TypedDict):
     clients: list[Holding]
     shape: list[int]
     """Of one sample, [columns] or [channels, height, width]: where its features can lie. Empty: nobody said."""
+    serving: NotRequired[str]
+    """What it has and what a request comes to, where it prepared for forgetting (`models.Prepared`)."""
 
 
 def describe(classes: Iterable[str], counts: Mapping[int, Sequence[int]], shape: Sequence[int] = ()) -> Description:
@@ -93,7 +96,12 @@ def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:
     for client in federation.clients:
         labels = federation.client(client).samples.true_labels
         counts[client] = torch.bincount(labels, minlength=len(dataset.classes)).tolist()
-    return describe(map(str, dataset.classes), counts, dataset.shape), model
+    return prepared(describe(map(str, dataset.classes), counts, dataset.shape), run.config), model
+
+
+def prepared(description: Description, config: RunConfig) -> Description:
+    """With a word on what the federation prepared, if it did."""
+    return {**description, "serving": config.serving} if config.serving is not None else description
 
 
 class Settings(TypedDict, total=False):
@@ -141,7 +149,7 @@ class Federations:
             raise InputError(f"A federation is local or flower, not '{kind}'.")
         if not place or not place.isprintable() or not description["clients"] or not description["classes"]:
             raise InputError("A federation needs a place, at least one client and at least one class.")
-        values = _checked({**DEFAULTS, **settings})
+        values = _checked({**DEFAULTS, **settings}, description)
         sha256, now = self._models.store(model), self._core.clock()
         row = {"name": name, "kind": kind, "place": place, "description": description, "registered": now}
         federation = Federation(**row, **values)
@@ -162,9 +170,6 @@ class Federations:
         """A trained run folder as a federation in this process."""
         description, model = describe_run(folder)
         config, place = Run(folder).config, str(Path(folder).resolve())
-        values = _checked({**DEFAULTS, **settings})
-        chosen = method_settings(values["method"], values["preset"], **values["settings"])[1]
-        check_prepared(config.serving, values["method"], chosen)
         if config.head is not None and config.head.sha256:
             self._check_backbone(config.head.sha256)
         return self.register(name, "local", place, description, model, actor=actor, **settings)
@@ -190,7 +195,7 @@ class Federations:
             same = changes.get("method", row.method) == row.method and "preset" not in changes
             settings = {**(row.settings if same else {}), **changes.get("settings", {})}
             preset = row.preset if same else changes.get("preset")
-            values = _checked({**before, **changes, "preset": preset, "settings": settings})
+            values = _checked({**before, **changes, "preset": preset, "settings": settings}, row.description)
             different = {key: value for key, value in values.items() if value != before[key]}
             if not different:
                 raise ConflictError("This is how its requests are served already; nothing was changed.")
@@ -214,11 +219,12 @@ class Federations:
             raise MissingError("There is no such federation.")
 
 
-def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(values: Mapping[str, Any], description: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
     settings = {"exact_below": EXACT_BELOW_S} if values["method"] == LADDER else {}
     settings |= values["settings"]
-    preset, _ = method_settings(values["method"], values["preset"], **settings)
+    preset, chosen = method_settings(values["method"], values["preset"], **settings)
+    check_prepared(description.get("serving"), values["method"], chosen)
     check_level(values["audit_level"])
     check_limit(values["accuracy_limit"])
     for name, least, most in (("keep_days", 0, MOST_DAYS), ("together", 1, 1000), ("allowance", 1, 1000)):

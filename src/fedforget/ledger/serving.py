@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from fedforget.errors import InputError
 from fedforget.ledger.checks import MOST_DAYS, check_limit, check_whole
 from fedforget.ledger.schema import Federation, Request
-from fedforget.methods import LADDER, RUNGS, check_servable, method_settings
+from fedforget.methods import LADDER, RUNGS, check_prepared, check_servable, method_settings
 from fedforget.requests import ErasureRequest
 
 CHOSEN = "serving chosen"
@@ -61,7 +61,9 @@ def check_choices(federation: Federation, target: ErasureRequest, choices: Mappi
     if at_most is not None and (method or federation.method) != LADDER:
         raise InputError("A highest rung is about the ladder; choose the method ladder, or leave the rung out.")
     name, preset, settings = serving(federation, choices)
-    check_servable(name, method_settings(name, preset, **settings)[1], [target])
+    chosen = method_settings(name, preset, **settings)[1]
+    check_servable(name, chosen, [target])
+    check_prepared(federation.description.get("serving"), name, chosen)
     if choices.get("accuracy_limit") is not None:
         check_limit(choices["accuracy_limit"])
     if choices.get("keep_days") is not None:
