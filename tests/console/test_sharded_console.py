@@ -42,7 +42,7 @@ def test_from_the_form_to_the_certificate(visit: Of, world: World, tmp_path: Pat
     done = officer.get(place).text
     assert "exact" in done
     assert "Trained again without the target: of 2 shards 1 (clients 1, 3)." in done
-    kept = officer.get(f"{place}/certificate")
+    kept = officer.get(f"{place}/certificate.json")
     assert kept.status_code == 200
     content = read_statement(kept.content, "The certificate")[0]
     assert "exact" in str(content)
