@@ -180,7 +180,7 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             _MNIST, name="memorised", rounds=40, batch_size=16, samples=(2000, 10_000), quick_samples=(2000, 2000),
             held_out=4000, reasons=_MEMORISED,
         ),
-        "ten": replace(_MNIST, name="ten", clients=10, reasons=_TEN),
+        "ten": replace(_MNIST, name="ten", clients=10, samples=(20_000, 10_000), reasons=_TEN),
     },
     "cifar10": {
         "default": _CIFAR10,
@@ -219,8 +219,8 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
             quick_samples=(400, 200), overrides={}, reasons=_APART,
         ),
         "ten": replace(
-            _CIFAR10, name="ten", model="cnn", clients=10, rounds=10, batch_size=32, samples=(20_000, 10_000),
-            overrides={}, reasons={"all": f"{_TEN['all']}; the other 30,000 images are nobody's, for a backbone"},
+            _CIFAR10, name="ten", model="cnn", clients=10, rounds=10, batch_size=32, samples=(10_000, 10_000),
+            overrides={}, reasons={"all": f"{_TEN['all']}; the other 40,000 images are nobody's, the last 30,000 for a backbone"},
         ),
         "apart": replace(_CIFAR10, name="apart", samples=(45_000, 10_000), held_out=5000, reasons=_APART),
         "groupnorm-apart": replace(

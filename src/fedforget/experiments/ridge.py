@@ -6,8 +6,8 @@ of its data, or a feature; with masks and without (no table of the paper).
     arrivals   each client keeps a tenth of its data back, which arrives in five parts after forgetting
     audit      three oracles with random features of their own; of a backbone from a file, the head solved three times
 
-CIFAR-10's backbone is trained on other people's classes: the clients hold the first 20,000 training images of all ten
-classes, the backbone has seen those of the other 30,000 that are of the classes 5 to 9, and nothing else. The class
+CIFAR-10's backbone is trained on other people's classes: the clients hold the first 10,000 training images of all ten
+classes, the backbone has seen those of the last 30,000 that are of the classes 5 to 9, and nothing else. The class
 that is withdrawn, 3, is none of them."""
 
 from __future__ import annotations
@@ -177,15 +177,15 @@ def _beside_masks(
 def _arrivals(
     scenario: Scenario, model: Ridge, state: State, requests: Sequence[ErasureRequest], schedule: Schedule
 ) -> dict[str, Any]:
-    """What is known of the target after each arrival of new data, and whether the bits are those without the target."""
-    known, same = [], True
+    """What is known of the target after each arrival of new data, and whether at last the bits are those without it."""
+    known = []
     for turn in range(1, ARRIVALS + 1):
         parts = [part[: len(part) - len(part) // 10 * (ARRIVALS - turn) // ARRIVALS] for part in scenario.parts]
         grown = of(scenario, parts, model)
         state = run_round(grown, state, further_round(schedule, turn, requests))
-        expected = train(without(scenario, parts, requests, model), state_of(model), schedule)
-        same &= digest(state) == digest(expected)
         known.append(_figures(scenario, grown, state, requests)["bd_acc"])
+    expected = train(without(scenario, scenario.parts, requests, model), state_of(model), schedule)
+    same = digest(state) == digest(expected)
     return {"bd_acc_later": known[-1], "later": known, "same_bits_later": same}
 
 
