@@ -220,7 +220,9 @@ CONFIGURATIONS: dict[str, dict[str, Configuration]] = {
         ),
         "ten": replace(
             _CIFAR10, name="ten", model="cnn", clients=10, rounds=10, batch_size=32, samples=(10_000, 10_000),
-            overrides={}, reasons={"all": f"{_TEN['all']}; the other 40,000 images are nobody's, the last 30,000 for a backbone"},
+            overrides={}, reasons={
+                "all": f"{_TEN['all']}; the other 40,000 images are nobody's, and the last 30,000 are for a backbone"
+            },
         ),
         "apart": replace(_CIFAR10, name="apart", samples=(45_000, 10_000), held_out=5000, reasons=_APART),
         "groupnorm-apart": replace(
