@@ -128,7 +128,7 @@ def lineage(
     lines = []
     for trace in found.traces:
         fate = f"{trace.fate} {trace.until[:10]}" if trace.until else trace.fate
-        lines += [f"{fate:<21}{trace.what}, {trace.place}, SHA-256 {(trace.sha256 or '–')[:12]}", f"{'':21}{trace.why}"]
+        lines += [f"{fate:<23}{trace.what}, {trace.place}, SHA-256 {(trace.sha256 or '–')[:12]}", f"{'':23}{trace.why}"]
     looked = sum(trace.fate != "destroyed" for trace in found.traces)
     line = f"Looked through the home: {len(found.clean)} files are clean of it, {looked} places hold it or may."
     return Shown(found.to_json(), [*lines, line])
