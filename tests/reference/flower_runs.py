@@ -52,7 +52,7 @@ def flwr_run(
 
 def make_app(folder: Path, module: str, side: str) -> Path:
     """An app folder: ours, with one side, `client_app` or `server_app`, of a module beside this file."""
-    folder.mkdir()
+    shutil.copytree(APP, folder)
     ours = (APP / "pyproject.toml").read_text()
     (folder / "pyproject.toml").write_text(ours.replace(f"fedforget.flower.app.apps:{side}", f"{module}:{side}"))
     shutil.copy(Path(__file__).with_name(f"{module}.py"), folder)

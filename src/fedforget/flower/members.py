@@ -23,8 +23,9 @@ PASSING = (3, 4, GONE)
 code says that the app there cannot do it."""
 SPARE_S = 60.0
 """How much longer than we Flower waits for an answer: our own sentence is the one that says who was too slow."""
-PATIENCE_S = 20.0
-"""How long we wait for others after the last one came, once all that are needed are there."""
+PATIENCE_S = 60.0
+"""How long we wait for others after the last one came, once all that are needed are there: for so long Flower may turn
+away a node that restarts with its key."""
 LONGEST_REASON = 4000
 
 
