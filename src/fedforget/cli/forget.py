@@ -12,6 +12,8 @@ from fedforget.cli import targets
 from fedforget.cli.terminal import DeviceOption, FolderArgument, JsonOption, print_result, progress_bars
 from fedforget.errors import InputError
 from fedforget.methods import LADDER, METHODS, RUNGS, method_settings, setting_words
+from fedforget.requests import requests_id
+from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import Result
 from fedforget.runs.told import ended_at, ending, untold
@@ -80,7 +82,12 @@ def forget(
         print_result(
             as_json,
             {"queued": True},
-            [f"Training of {run} is running; the request is queued and served before its next round."],
+            [
+                "The request is queued. The app serves it before its next round, and then says in "
+                f"{run}/answers/{requests_id(requests)}.json what came of it."
+                if Run(run).config.attached
+                else f"Training of {run} is running; the request is queued and served before its next round."
+            ],
         )
         return
     result = Result.read(folder)

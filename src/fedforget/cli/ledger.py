@@ -186,12 +186,17 @@ def register(
     """Make a trained run folder, or a Flower federation, one that requests can be about.
 
     A Flower federation is named by a TOML file with its connection, Flower's home and the run: see
-    examples/deploy/federation.toml."""
+    examples/deploy/federation.toml. An attached Flower app is named by its folder, the one of Forget(folder=...)."""
+    from fedforget.ledger.executor_attached import is_attached, register_attached
     from fedforget.ledger.executor_flower import register_flower
 
     if not place.exists():
         raise InputError(f"There is no file or run folder {place}.")
-    add = partial(register_flower, ledger) if place.is_file() else ledger.federations.register_run
+    add: Any = ledger.federations.register_run
+    if place.is_file():
+        add = partial(register_flower, ledger)
+    elif is_attached(place):
+        add = partial(register_attached, ledger)
     federation = add(
         name, place, actor=who.actor, method=method, preset=preset, audit_level=audit_level,
         accuracy_limit=accuracy_limit, keep_days=keep_days, together=together, allowance=allowance,

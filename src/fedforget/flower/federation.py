@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from flwr.app import Message, RecordDict
@@ -73,6 +74,11 @@ class FlowerFederation:
     @property
     def clients(self) -> Sequence[int]:
         return self._members.clients
+
+    def described(self) -> list[dict[str, Any]]:
+        """Every client that is known: its number, its name, and how many samples it trains on."""
+        known = (self._members.known[client] for client in self.clients)
+        return [{"client": said.client, "name": said.name, "samples": said.samples} for said in known]
 
     def find(self, name: str | None = None, node_id: int | None = None) -> int:
         """The number of the client with this name, or on this registered node."""

@@ -13,8 +13,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,14 +23,16 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import ClientError, FedForgetError, InputError
+from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
-from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
+from fedforget.flower.arrays import names_in, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
+from fedforget.flower.messages import Questions
 from fedforget.flower.own_rounds import OwnRounds
+from fedforget.flower.serving import Service, Waiting, check_there, undone
 from fedforget.methods import (
     DEFAULT_METHOD,
     LADDER,
@@ -39,14 +40,11 @@ from fedforget.methods import (
     Forgetting,
     check_history,
     check_servable,
-    forget,
     method_settings,
 )
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
-from fedforget.runs.climb import Climb
-from fedforget.runs.ladder import climb
-from fedforget.runs.told import end_sentence, notes_beside, rung_sentence
+from fedforget.runs.attached import REFUSED, WAITING, Asked, AttachedRun
 
 log = logging.getLogger("flwr")
 NOT_LEADING = (
@@ -57,33 +55,6 @@ NO_ROUNDS = (
     "A request may end at a retraining, through the app's own rounds; say how many the app trains: "
     "Forget(..., rounds=8)."
 )
-NOT_DONE = ("not forgotten", "harmful", "diverged")
-"""Words of a climb after which the target is still in the model."""
-
-
-@dataclass(frozen=True)
-class Waiting:
-    """A request that nobody has served yet: the node, as the caller names it, what must go, and how."""
-
-    partition: int | None
-    name: str | None
-    node_id: int | None
-    target: ErasureRequest
-    """Of client 0, where the node is not named by its number: that is known only once it is there."""
-    method: str
-    preset: str | None
-    overrides: dict[str, Any] = field(default_factory=dict)
-
-    def addressed(self, federation: FlowerFederation) -> ErasureRequest:
-        """The request in the client's own number, or a refusal where nobody of that name is there."""
-        client = self.partition
-        if client is None:
-            client = federation.find(name=self.name, node_id=self.node_id)
-        elif client not in federation.clients:
-            federation.check_turned_away(client)
-            there = ", ".join(map(str, federation.clients))
-            raise ClientError(client, f"is not connected; there are the clients {there}.")
-        return replace(self.target, client=client)
 
 
 class Forget(Strategy):
@@ -105,6 +76,9 @@ class Forget(Strategy):
     waits, and tells of one whose target is still in the model: so no run ends well that has not forgotten. A method
     that needs the clients' models of training is refused: they are not kept.
 
+    With a `folder` the app has an inbox there, which it looks into before each round, and a record of what came of
+    every request (`runs/attached.py`).
+
     What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`)."""
 
     def __init__(
@@ -117,9 +91,14 @@ class Forget(Strategy):
         timeout_s: float = 3600.0,
         join_timeout_s: float = 120.0,
         initial: ArrayRecord | None = None,
+        folder: str | Path | None = None,
         **training: Any,
     ) -> None:
+        if folder is not None and "rounds" not in training:
+            raise InputError(NO_ROUNDS)
         self.strategy = strategy
+        self._folder = None if folder is None else Path(folder)
+        self._record: AttachedRun | None = None
         self.waiting: list[Waiting] = []
         self.served: list[Forgetting] = []
         self.failure: FedForgetError | None = None
@@ -185,6 +164,29 @@ class Forget(Strategy):
         `train_config` is what the app's own rounds are given, for a retraining; `start` knows it."""
         if not self.waiting:
             return arrays
+        questions = [(waiting.target,) for waiting in self.waiting if waiting.partition is not None]
+        service = self._service(grid, arrays, train_config, questions)
+        made: list[tuple[State, Forgetting]] = []
+        for waiting in self.waiting:
+            state = service.state(arrays)
+            served = [*self._forgotten, *(request for _, one in made for request in one.requests)]
+            asked = (waiting.addressed(service.federation),)
+            one = service.forget(asked, state, served, waiting.method, waiting.preset, waiting.overrides)
+            made.append((state, one))
+            arrays = service.arrays(one.state, arrays)
+        for state, one in made:
+            if self._record is not None:
+                self._record.record(one, self._record.keep(state, self._record.run.served))
+            self.served.append(one)
+        self.waiting.clear()
+        self.failure = None
+        renew_memories(self.strategy)
+        return arrays
+
+    def _service(
+        self, grid: Grid, arrays: ArrayRecord, train_config: ConfigRecord | None, questions: Questions
+    ) -> Service:
+        """Who is there now; with a folder, they are noted there."""
         check_memories(self.strategy)
         model = refuse_shards(network_of(self._model))
         names = names_in(model, arrays)
@@ -192,22 +194,57 @@ class Forget(Strategy):
             initial = state_of_arrays(model, self._initial, names_in(model, self._initial))
             model = network_of(model, initial)
         # 0 classes: no method's own side asks for their number, and only the clients know it.
-        questions = [(waiting.target,) for waiting in self.waiting if waiting.partition is not None]
         federation = FlowerFederation(grid, model, 0, Normalisation(), questions=questions, **self._federation)
         own = OwnRounds(
             grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
             train_config or self._config,
         )  # fmt: skip
-        results: list[Forgetting] = []
-        for waiting in self.waiting:
-            state = state_of_arrays(model, arrays, names)
-            result = self._serve(waiting, federation, state, (*self.served, *results), own)
-            results.append(result)
-            arrays = arrays_of_state(result.state, arrays, names)
-        self.served += results
-        self.waiting.clear()
-        self.failure = None
-        renew_memories(self.strategy)
+        service = Service(federation, model, names, self._schedule, own)
+        if self._folder is not None and self._record is None:
+            name, state = type(model).__name__, service.state(arrays)
+            self._record = AttachedRun.opened(self._folder, name, self._schedule, state)
+            *_, last = state.values()
+            self._record.describe(federation.described(), len(last))
+        return service
+
+    @property
+    def _forgotten(self) -> list[ErasureRequest]:
+        """What the app's model has forgotten: with a folder, also in runs before this one."""
+        if self._record is not None:
+            return [*self._record.run.served]
+        return [request for made in self.served for request in made.requests]
+
+    def _look_into_inbox(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
+        """Serve what lies in the folder's queue, each request by itself: one that cannot be served costs no other."""
+        for asked in () if self._record is None else self._record.waiting():
+            arrays = self._answered(grid, arrays, asked)
+        return arrays
+
+    def _answered(self, grid: Grid, arrays: ArrayRecord, asked: Asked) -> ArrayRecord:
+        record = self._record
+        assert record is not None, "the queue is its"
+        about = describe_requests(asked.requests)
+        try:
+            if not self._leads:
+                raise InputError(NOT_LEADING)
+            service = self._service(grid, arrays, None, [asked.requests])
+            for request in asked.requests:
+                check_there(service.federation, request.client)
+            if not set(asked.requests) <= set(self._forgotten):  # else a run that was killed came so far
+                state = service.state(arrays)
+                before = record.keep(state, self._forgotten)
+                made = service.forget(
+                    asked.requests, state, before.served, asked.method, asked.preset, asked.settings
+                )  # fmt: skip
+                record.record(made, before)
+                self.served.append(made)
+                arrays = service.arrays(made.state, arrays)
+                renew_memories(self.strategy)
+            record.answer_served(asked, service.federation)
+        except FedForgetError as error:
+            final = isinstance(error, InputError | DivergedError)
+            record.answer(asked, REFUSED if final else WAITING, reason=str(error))
+            log.error("%s is not forgotten, and the training goes on with the model as it was: %s", about, error)
         return arrays
 
     def check_served(self) -> None:
@@ -215,48 +252,8 @@ class Forget(Strategy):
         target is still in the model. For the end of the server app."""
         if self.waiting:
             raise self.failure or InputError("A request is still waiting; serve it, or start another round.")
-        for result in self.served:
-            if isinstance(result, Climb) and result.word in NOT_DONE:
-                raise FedForgetError(f"{describe_requests(result.requests)}: {end_sentence(result.rungs)}")
-
-    def _serve(
-        self,
-        waiting: Waiting,
-        federation: FlowerFederation,
-        state: State,
-        before: Iterable[Forgetting],
-        own: OwnRounds,
-    ) -> Forgetting:
-        request = waiting.addressed(federation)
-        served = [done for earlier in before for done in earlier.requests]
-        log.info("To forget: %s.", request.describe())
-        if waiting.method != LADDER:
-            result = forget(
-                federation, state, request, self._schedule, waiting.method, waiting.preset,
-                served=served, **waiting.overrides,
-            )  # fmt: skip
-            log.warning("Nothing checked what %s forgot, or what it spoiled.", waiting.method)
-            log.info(
-                "Forgot %s with %s (%s): %.1f s, %.2f MB sent",
-                request.describe(), result.method, result.preset, result.cost.total_seconds, result.cost.bytes / 1e6,
-            )  # fmt: skip
-            for note in result.notes:
-                log.warning("%s", note)
-            return result
-        settings = method_settings(LADDER, waiting.preset, **waiting.overrides)[1]
-        result = climb(
-            federation, state, request, self._schedule, settings,
-            served=served, say=partial(log.info, "%s"), training=own.train,
-        )  # fmt: skip
-        tell = log.warning if result.word in NOT_DONE else log.info
-        for sentence in (
-            *map(rung_sentence, result.rungs),
-            f"{request.describe()}: {end_sentence(result.rungs)}",
-            *notes_beside(result.rungs, result.notes),
-        ):
-            tell("%s", sentence)
-        log.info("%.1f s, %.2f MB sent", result.cost.total_seconds, result.cost.bytes / 1e6)
-        return result
+        for sentence in filter(None, map(undone, self.served)):
+            raise FedForgetError(sentence)
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, *words: Any, **more: Any) -> Result:
         """The inner strategy's own `start`, from the model without what is waiting."""
@@ -264,14 +261,17 @@ class Forget(Strategy):
         self._config = ConfigRecord(dict(given.get("train_config") or {}))
         self._leads = True
         try:
+            if self._folder is not None:
+                self._service(grid, initial_arrays, None, ())  # the folder is there before anybody asks
             begun = self._served_if_possible(grid, initial_arrays)
             self._tried = list(self.waiting)
             with self._between_rounds():
                 result = self.strategy.start(grid, begun, *words, **more)
+            if not result.arrays:  # no round had a result
+                result.arrays = begun
+            result.arrays = self._look_into_inbox(grid, result.arrays)  # what came in the last round
         finally:
             self._leads = False
-        if not result.arrays:  # no round had a result
-            result.arrays = begun
         return result
 
     @contextmanager
@@ -296,6 +296,9 @@ class Forget(Strategy):
         if self.waiting != self._tried:
             self.arrays = self._unaggregated = arrays = self._served_if_possible(grid, arrays)
         self._tried = []
+        looked = self._look_into_inbox(grid, arrays)
+        if looked is not arrays:
+            self.arrays = self._unaggregated = arrays = looked
         return self._configure(server_round, arrays, config, grid)
 
     def aggregate_train(

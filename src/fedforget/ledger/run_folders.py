@@ -42,7 +42,7 @@ def read_run(folder: Path) -> tuple[Run, State]:
 def check_held(folder: Path, request: ErasureRequest) -> None:
     """Refuse samples that the client does not hold, where its run folder is on this machine. Elsewhere the client
     itself refuses them."""
-    if not (folder / "run.json").is_file():
+    if not (folder / "run.json").is_file() or Run(folder).config.attached:
         return
     held = _held_ids(str(folder)).get(request.client, torch.empty(0, dtype=torch.int64))
     asked = torch.tensor(request.sample_ids, dtype=torch.int64)

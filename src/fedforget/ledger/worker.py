@@ -21,10 +21,12 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.ledger.book import Ledger
 from fedforget.ledger.clock import MOST_JUMP, Jumps
 from fedforget.ledger.errors import BusyError, LeaseLostError
+from fedforget.ledger.executor_attached import AttachedExecutor
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.executors import Executor, LocalExecutor
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.results import Handover
+from fedforget.ledger.schema import Federation
 from fedforget.ledger.serving import serving
 from fedforget.ledger.versions import Finished
 from fedforget.ledger.work import Claim
@@ -130,7 +132,7 @@ class Worker:
     def _work(self, claim: Claim, folder: Path, keeper: Keeper) -> Finished:
         federation, executor = claim.federation, self._executor
         if executor is None:
-            executor = FlowerExecutor() if federation.kind == "flower" else LocalExecutor(self._device)
+            executor = self._executor_of(federation)
         job = self._job(claim, executor)
         prepare(folder, job)
         keeper.watch(folder)
@@ -139,6 +141,11 @@ class Worker:
         finished = self._finish(claim, folder, outcome, executor.run_folder(federation.place))
         clear(folder)  # all of it is in the ledger now
         return finished
+
+    def _executor_of(self, federation: Federation) -> Executor:
+        if federation.kind != "flower":
+            return LocalExecutor(self._device)
+        return AttachedExecutor() if Path(federation.place).is_dir() else FlowerExecutor()
 
     def _finish(self, claim: Claim, folder: Path, outcome: Outcome, run: Path) -> Finished:
         """Hand over the result. Another worker may destroy files of old versions just now: then it names those left."""
@@ -181,7 +188,7 @@ class Worker:
             folder / outcome.evidence,
             outcome.before.retained_acc,
             outcome.after.retained_acc,
-            folder / REPORT,
+            folder / REPORT if (folder / REPORT).exists() else None,
             remains(self.ledger.home, claim.federation.name, run, claim.federation.method),
         )
 

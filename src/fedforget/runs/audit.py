@@ -69,9 +69,9 @@ def audit_run(
         raise InputError(f"{oracles} oracles cannot judge anything; use 2 or more, with the level quick or full.")
     run = Run(folder)
     run.state  # noqa: B018 (a folder that is not whole is refused, whatever else is in it)
+    dataset = run.config.load_dataset()
     asked, chosen = _chosen(run, requests)
     trunk = list(chosen.values())[-1].before
-    dataset = run.config.load_dataset()
     federation = federation or run.config.build_federation(dataset, device)
     there = any(result.method == "retrain" and result.before == trunk for result in chosen.values())
     if not there and chosen_level != "alone":
@@ -88,7 +88,7 @@ def audit_run(
     rows = audit_models(case, dataset, models, [*chosen.values()], progress, backdoor)
     if chosen_level is not None:
         count = ORACLES[chosen_level] if oracles is None else oracles
-        judged = _judge_all(run, case, count, dataset, models, chosen, progress)
+        judged = judge_models(run, case, count, dataset, models, chosen, progress)
         rows = [replace(row, **judged.get(row.name, {})) for row in rows]
     samples = sum(size.target for size in federation.check(asked).values())
     audit = Audit(asked, samples, tuple(dataset.classes), tuple(rows), chosen_level, backdoor, run.config.to_json())
@@ -147,11 +147,11 @@ def audit_models(
     return rows
 
 
-def _judge_all(
+def judge_models(
     run: Run,
     case: Case,
     count: int,
-    dataset: Dataset,
+    dataset: Dataset | None,
     models: Mapping[str, State],
     results: Mapping[Path, Result],
     progress: Progress,
@@ -229,8 +229,8 @@ def _evidence_name(case: Case) -> str:
     return "-".join(("evidence", case.level, *some))
 
 
-def _data_digest(run: Run, dataset: Dataset) -> str:
+def _data_digest(run: Run, dataset: Dataset | None) -> str:
     """What the clients hold: the data set's bits, and how they are spread and poisoned."""
     config = {name: value for name, value in run.config.to_json().items() if name != "schedule"}
-    text = json.dumps({"config": config, "data": dataset.digest()}, sort_keys=True)
+    text = json.dumps({"config": config, "data": None if dataset is None else dataset.digest()}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -23,6 +23,13 @@ from fedforget.requests import ErasureRequest
 from fedforget.runs.head import RidgeHead
 from fedforget.seeds import derive_generator
 
+AT_NODES = "at the nodes of an attached app"
+"""In place of a data set's name, where nobody but the nodes has the data."""
+NOT_HERE = (
+    "This is the folder of an attached app: its data lie at its nodes, so nothing can be trained, measured or audited "
+    "from here. What the nodes' check said of each request is in its forgotten/*/result.json, and in answers/."
+)
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -103,7 +110,14 @@ class RunConfig:
         """What the federation has and what a request comes to, if it prepared for forgetting (`models.Prepared`)."""
         return Ridge.serving if self.head is not None else Ensemble.serving if self.shards > 1 else None
 
+    @property
+    def attached(self) -> bool:
+        """Whether this is the folder of an attached app: nothing of its data is here."""
+        return self.dataset == AT_NODES
+
     def load_dataset(self) -> Dataset:
+        if self.attached:
+            raise InputError(NOT_HERE)
         dataset = load_dataset(self.dataset)
         return dataset if self.train_limit is None else dataset.first(self.train_limit)
 

@@ -34,7 +34,7 @@ from fedforget.runs.told import TellingRungs
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
     """Serve what arrived since the last round. The trunk itself moves: later rounds train without the targets."""
     for path in run.queued():
-        requests, method, preset, overrides = _queued(path)
+        requests, method, preset, overrides = read_queued(path)
         fresh = tuple(request for request in requests if request not in run.served)
         if fresh:
             unfinished = _Unfinished(run, fresh, method, preset, overrides, (run.served, run.rounds_done))
@@ -51,7 +51,7 @@ def serve_queue(run: Run, federation: Federation, state: State) -> State:
                 path.unlink()
                 raise
             state = result.state
-            _record(run, result, run.trunk, unfinished.retrain_seconds)
+            record_result(run, result, run.trunk, unfinished.retrain_seconds)
             run.save_round(run.rounds_done, state, (*run.served, *fresh))
             unfinished.clear()
         path.unlink()
@@ -67,14 +67,14 @@ def serve_late(run: Run, federation: Federation, progress: Progress) -> None:
             if not alone:
                 return
             for path in run.queued():
-                requests, method, preset, overrides = _queued(path)
+                requests, method, preset, overrides = read_queued(path)
                 try:
                     branch_off(run, run.trunk, federation, requests, method, preset, progress, overrides)
                 finally:
                     path.unlink()
 
 
-def _queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str, Any]]:
+def read_queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str, Any]]:
     """(requests, method, preset, single settings) of a queued file."""
     try:
         asked = json.loads(path.read_text())
@@ -104,21 +104,25 @@ def forget_run(
     the model that forgot; if another process is training it right now, the request is queued there (None)."""
     run = Run(folder)
     preset, settings = method_settings(method, preset, **overrides)
-    federation = federation or run.config.build_federation(run.config.load_dataset(), device)
-    federation.check(requests)
+    if not run.config.attached:  # an attached app's nodes say themselves what they do not hold
+        federation = federation or run.config.build_federation(run.config.load_dataset(), device)
+        federation.check(requests)
     check_servable(method, settings, requests)
     check_prepared(run.config.serving, method, settings)
     check_history(method, run.history)
     gone = [request for request in requests if request in run.served]
     if gone:
         raise InputError(f"The model has forgotten {describe_requests(gone)} already; there is nothing left to forget.")
+    asked = [request.to_json() for request in requests]
+    values = {"requests": asked, "method": method, "preset": preset, "settings": overrides}
+    if federation is None:
+        run.enqueue(requests_id(requests), values)
+        return None
     if run.finished:
         branch = branch_off(run, run.trunk, federation, tuple(requests), method, preset, progress, overrides, say)
         if adopt:
             _adopt(run, branch)
         return branch
-    asked = [request.to_json() for request in requests]
-    values = {"requests": asked, "method": method, "preset": preset, "settings": overrides}
     run.enqueue(requests_id(requests), values)
     with run.training_lock() as alone:
         if not alone:
@@ -173,7 +177,7 @@ def branch_off(
     except DivergedError as error:
         _record_divergence(run, requests, method, preset, error)
         raise
-    _record(run, result, trunk, unfinished.retrain_seconds)
+    record_result(run, result, trunk, unfinished.retrain_seconds)
     unfinished.clear()
     return folder
 
@@ -207,7 +211,7 @@ class _Unfinished:
         self.rungs.clear()
 
 
-def _record(run: Run, made: Forgetting, before: Trunk, retrain_seconds: float | None = None) -> None:
+def record_result(run: Run, made: Forgetting, before: Trunk, retrain_seconds: float | None = None) -> None:
     """Write down a model that forgot, and the one it came from. result.json comes last: a folder without it is not a
     result. `retrain_seconds`: what Retrain was forecast to take."""
     folder = branch_folder(run, made.requests, made.method, made.preset)

@@ -1,0 +1,166 @@
+"""Requests to an attached app that is running: its folder is the inbox, and the record of what came of each."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import ArrayRecord
+from flwr.serverapp.strategy import FedAvg, Result
+from in_process_command import Command, in_process_command
+from in_process_grid import InProcessGrid
+from own_flower_app import QUICK, own_app, own_grid
+from small_worlds import network
+from test_attached_ladder import with_test_data
+
+from fedforget.cli.app import main
+from fedforget.errors import InputError
+from fedforget.flower.strategy import Forget
+from fedforget.params import digest
+from fedforget.requests import ErasureRequest
+from fedforget.runs.attached import AttachedRun
+from fedforget.runs.audit import audit_run
+from fedforget.runs.record import Result as Record
+
+TWOS, ONES = ErasureRequest.of_class(0, 2), ErasureRequest.of_class(1, 1)
+
+
+def app_of(folder: Path, **more: Any) -> Forget:
+    return Forget(FedAvg(min_available_nodes=4), network, folder=folder, **{**QUICK, "timeout_s": 60.0, **more})
+
+
+def sites(folder: Path) -> InProcessGrid:
+    return own_grid(folder / "nodes", own_app(with_test_data))
+
+
+def start(strategy: Forget, grid: InProcessGrid, rounds: int, each: Callable[[int], object] = lambda _: None) -> Result:
+    """The app's rounds; `each` is called after every one of them, as something else that happens meanwhile."""
+    random.seed(0)
+
+    def evaluate(number: int, _: ArrayRecord) -> None:
+        each(number)
+
+    return strategy.start(grid, ArrayRecord(network().state_dict()), num_rounds=rounds, evaluate_fn=evaluate)
+
+
+@pytest.fixture
+def fedforget(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    return in_process_command(main, capsys, monkeypatch)
+
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def ask(fedforget: Command) -> Ask:
+    """As a person does it, from another terminal."""
+
+    def asking(folder: Path, client: int, label: int, *words: str) -> str:
+        done = fedforget("forget", folder, "--client", str(client), "--class", str(label), *words)
+        assert done.code == 0, done.err
+        return done.out
+
+    return asking
+
+
+def test_a_request_to_a_running_app_is_served_before_its_next_round(tmp_path: Path, ask: Ask):
+    folder, told, strategy = tmp_path / "app", list[str](), app_of(tmp_path / "app")
+
+    def each(number: int) -> None:
+        if number == 4:
+            told.append(ask(folder, 0, 2, "--effort", "retrain"))
+        if number == 5:
+            assert AttachedRun(folder).answered([TWOS])["state"] == "served"
+
+    result = start(strategy, sites(tmp_path), 6, each)
+    assert "The request is queued. The app serves it before its next round" in " ".join(told[0].split())
+    twos = [metrics["twos"] > 0 for metrics in result.train_metrics_clientapp.values()]
+    assert twos == [True] * 4 + [False] * 2
+    app = AttachedRun(folder)
+    answer = app.answered([TWOS])
+    assert (answer["word"], app.run.queued(), app.run.served) == ("exact", [], (TWOS,))
+    record = Record.read(folder / answer["folder"])
+    assert digest(record.load_model(folder / answer["folder"])) == digest(strategy.served[0].state)
+    assert digest(app.run.load_trunk(record.before)) != digest(strategy.served[0].state)
+    assert [rung.name for rung in record.rungs] == ["retrain"]
+
+
+def test_what_comes_in_the_last_round_is_served_at_the_end(tmp_path: Path, ask: Ask):
+    folder = tmp_path / "app"
+    strategy = app_of(folder)
+    result = start(strategy, sites(tmp_path), 2, lambda number: number == 2 and ask(folder, 0, 2))
+    assert AttachedRun(folder).answered([TWOS])["state"] == "served"
+    assert digest(dict(result.arrays.to_torch_state_dict())) == digest(strategy.served[0].state)
+
+
+def test_one_that_cannot_be_served_costs_no_other(tmp_path: Path, ask: Ask):
+    """A class that is not there is refused for good; a client that is away is asked again in the next round."""
+    folder, grid = tmp_path / "app", sites(tmp_path)
+    states = []
+
+    def each(number: int) -> None:
+        app = AttachedRun(folder)
+        if number == 1:
+            ask(folder, 0, 2, "--effort", "retrain")
+            ask(folder, 1, 2)
+            ask(folder, 1, 1)
+            grid.gone.add(1)
+        states.append([app.answered([one]).get("state") for one in (TWOS, ErasureRequest.of_class(1, 2), ONES)])
+        if number == 2:
+            grid.gone.clear()
+
+    strategy = app_of(folder, join_timeout_s=0.05)
+    strategy.strategy.min_available_nodes = 3  # type: ignore[attr-defined]
+    start(strategy, grid, 3, each)
+    assert states[2] == ["served", "waiting", "waiting"]
+    assert states[3] == ["served", "refused", "served"]
+    refused = AttachedRun(folder).answered([ErasureRequest.of_class(1, 2)])
+    assert refused["reason"] == "Client 1 holds no sample of class 2; it holds classes 0, 1."
+    assert AttachedRun(folder).run.served == (TWOS, ONES)
+
+
+def test_a_run_to_come_knows_what_was_forgotten_before_it(tmp_path: Path, ask: Ask, fedforget: Command):
+    folder = tmp_path / "app"
+    first = app_of(folder)
+    first.request(partition=0, label=2)
+    start(first, sites(tmp_path), 2)
+    ask(folder, 1, 1)
+    second = app_of(folder)
+    start(second, sites(tmp_path), 1)
+    assert AttachedRun(folder).run.served == (TWOS, ONES)
+    before = Record.read(folder / AttachedRun(folder).answered([ONES])["folder"]).before
+    assert before.served == (TWOS,)
+    done = fedforget("forget", folder, "--client", "0", "--class", "2")
+    assert done.code == 2
+    assert "has forgotten class 2 of client 0 already" in " ".join(done.err.split())
+
+
+def test_a_damaged_request_is_answered_and_taken_away(tmp_path: Path):
+    folder = tmp_path / "app"
+
+    def each(number: int) -> None:
+        if number == 0:
+            (folder / "queue").mkdir()
+            (folder / "queue" / "odd.json").write_text("{")
+
+    start(app_of(folder), sites(tmp_path), 1, each)
+    assert '"refused"' in (folder / "answers" / "odd.json").read_text()
+    assert not (folder / "queue" / "odd.json").exists()
+
+
+def test_what_needs_the_data_is_refused_here(tmp_path: Path, fedforget: Command):
+    folder = tmp_path / "app"
+    start(app_of(folder), sites(tmp_path), 1)
+    with pytest.raises(InputError, match=r"^This is the folder of an attached app: its data lie at its nodes, so"):
+        audit_run(folder)
+    done = fedforget("audit", folder)
+    assert done.code == 2
+    assert "so nothing can be trained, measured or audited from here." in " ".join(done.err.split())
+
+
+def test_an_inbox_needs_to_know_how_long_the_app_trains(tmp_path: Path):
+    with pytest.raises(InputError, match="say how many the app trains"):
+        Forget(FedAvg(), network, folder=tmp_path)
