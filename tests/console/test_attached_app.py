@@ -38,6 +38,7 @@ def until(happened: Callable[[], Any]) -> None:
 
 def running_app(folder: Path, rounds: int, each: Each) -> Forget:
     """An app that trains; `each` is called after every round, as what other people do meanwhile."""
+
     def load(context: Any) -> tuple[DataLoader[Any], DataLoader[Any]]:
         return load_data(context), DataLoader(TensorDataset(*site(int(context.node_config["partition-id"]))))
 
@@ -58,6 +59,7 @@ def test_a_request_to_a_running_app_ends_in_a_certificate(
     folder, fedforget = tmp_path / "app", Command(world, monkeypatch)
     world.clock.go_on(seconds=(datetime.now(UTC) - world.ledger.clock()).total_seconds() + 600)  # commands have another
     ann, oscar = program(Role.REQUESTER), program(Role.OFFICER)
+    monkeypatch.setenv("FEDFORGET_TOKEN", oscar.headers["authorization"].removeprefix("Bearer "))
     ids: dict[str, str] = {}
     workers: list[threading.Thread] = []
 
