@@ -245,12 +245,12 @@ def test_the_example_is_a_place():
     assert place.run == Path("/srv/federation/run")
 
 
-def test_register_flower_is_a_command(tmp_path: Path):
+def test_a_flower_federation_is_registered_from_the_terminal(tmp_path: Path):
     train_run(tmp_path / "trained", AppSettings.read({**CONFIG, "rounds": 1}).run)
     home, file = tmp_path / "home", write_place(tmp_path / "place.toml")
     with Ledger.open(home, _url(tmp_path)) as ledger:
         ledger.accounts.add("ann", "operator")
-        words = ["ledger", "register-flower", "sites", str(file), "--as", "ann", "--home", str(home), "--json"]
+        words = ["ledger", "register", "sites", str(file), "--as", "ann", "--home", str(home), "--json"]
         result = CliRunner().invoke(app, words, catch_exceptions=False)
         assert result.exit_code == 0
         federation = ledger.federations.get("sites")

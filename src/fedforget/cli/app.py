@@ -48,13 +48,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, train, forget, audit, verify, serve, work, reproduce, bench):
-    app.command()(command)
+RUNS, LEDGER, PAPER, FLOWER = "Train and forget", "Ledger and console", "The paper's tables, and speed", "Flower nodes"
+for panel, commands in (
+    (RUNS, (demo, train, forget, audit, verify)), (LEDGER, (serve, work)), (PAPER, (reproduce, bench))
+):  # fmt: skip
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 for name, group in (
-    ("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app), ("node", node_app),
+    ("request", request_app), ("ledger", ledger_app), ("keys", keys_app), ("account", account_app),
     ("webhook", webhook_app),
 ):  # fmt: skip
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, rich_help_panel=LEDGER)
+app.add_typer(node_app, name="node", rich_help_panel=FLOWER)
 
 
 def main(name: str | None = None) -> None:

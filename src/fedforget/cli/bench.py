@@ -27,8 +27,9 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="A JSON file that takes the results in, part by part.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure speed as ratios: a request against other methods and one epoch over the target, and how a
-    request grows with clients, parameters, rows and target."""
+    """Measure speed, as ratios: a request beside other methods, and how it grows.
+
+    It grows with clients, parameters, rows of the sketch and target."""
     run = Run(device=device, quick=quick, repeats=repeats, threads=threads)
     with one_bar(as_json) as show:
         results = run_parts(

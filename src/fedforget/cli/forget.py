@@ -56,7 +56,9 @@ def forget(
 ) -> None:
     """Make the trained model forget: overwrite the target, else rebuild, else retrain, with a check after each.
 
-    Before each rung its cost is forecast. The old model stays; the new one is written beside it."""
+    Before each rung its cost is forecast. The old model stays; the new one is written beside it.
+
+    RUN is a run folder, or the inbox of a running Flower app: there the request is left, and the app serves it."""
     requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     if not requests:
         raise InputError(f"Name one target, and whose it is: {targets.HOW_TO_NAME_ONE}.")

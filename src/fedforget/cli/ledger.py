@@ -157,13 +157,14 @@ def rollback(
     return Shown(version.to_json(), [f"Version {version.number} of {federation} has the weights of version {to}."])
 
 
-@ledger_command(ledger_app, "register-flower", Permission.ROLL_BACK)
 @ledger_command(ledger_app, "register", Permission.ROLL_BACK)  # who may say which model is the current one
 def register(
     ledger: Ledger,
     who: Acting,
     name: Annotated[str, typer.Argument(help="What to call it.", metavar="NAME")],
-    place: Annotated[Path, typer.Argument(help="A run folder, or a Flower federation's TOML file.", metavar="PLACE")],
+    place: Annotated[
+        Path, typer.Argument(help="A run folder, a Flower federation's TOML file, or an app's inbox.", metavar="PLACE")
+    ],
     method: Annotated[str, typer.Option(help="The method that serves its requests.")] = DEFAULT_METHOD,
     preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
     exact_below: Annotated[
@@ -183,15 +184,16 @@ def register(
         int, typer.Option(help="How often in 30 days a client may send it up to Retrain without an officer.")
     ] = 3,
 ) -> Shown:
-    """Make a trained run folder, or a Flower federation, one that requests can be about.
+    """Register what requests can be about: a trained run folder, a Flower federation, or a running Flower app.
 
     A Flower federation is named by a TOML file with its connection, Flower's home and the run: see
-    examples/deploy/federation.toml. An attached Flower app is named by its folder, the one of Forget(folder=...)."""
+    examples/deploy/federation.toml. A running app that uses `Forget` is named by its
+    inbox, the folder of Forget(folder=...)."""
     from fedforget.ledger.executor_attached import is_attached, register_attached
     from fedforget.ledger.executor_flower import register_flower
 
     if not place.exists():
-        raise InputError(f"There is no file or run folder {place}.")
+        raise InputError(f"There is no file or folder {place}.")
     add: Any = ledger.federations.register_run
     if place.is_file():
         add = partial(register_flower, ledger)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedforget.ledger.serving import Choices
 
 request_app = typer.Typer(
-    help="Requests: submit, list, show, accept, refuse, extend, options, decide, again, choose, withdraw, and more.",
+    help="Requests in the ledger: submit, list, accept, decide, show, print, and more.",
     no_args_is_help=True,
 )
 IdArgument = Annotated[str, typer.Argument(help="The request's id, or its first digits.", metavar="ID")]
