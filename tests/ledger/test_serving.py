@@ -187,3 +187,22 @@ def test_four_eyes(world: World, act: str):
     decide("olga")
     assert world.ledger.requests.get(id).state != "deciding"
     assert world.ledger.trail.check().problems == ()
+
+
+def test_four_eyes_refuse_what_failed_too(world: World):
+    """A refusal is a decision, also where no result waits."""
+    world.ledger.federations.change("digits", "Two people.", actor="oscar", four_eyes=True)
+    id = waiting(world)
+    world.ledger.versions.decide(id, False, "so", actor="olga")
+    with pytest.raises(ConflictError, match="you accepted this request, so another officer must decide"):
+        world.ledger.decisions.refuse(id, "no", actor="oscar")
+    assert world.ledger.decisions.refuse(id, "no", actor="olga").state == "refused"
+
+
+def test_a_result_that_came_to_wait_in_the_meantime_is_not_left_behind(world: World):
+    """Between the look at a request and its refusal a worker may have handed in a result."""
+    id = waiting(world)
+    with pytest.raises(ConflictError, match="deciding"):
+        world.ledger.requests.refuse(id, "no", actor="oscar")
+    assert world.ledger.decisions.refuse(id, "no", actor="oscar").state == "refused"
+    assert world.ledger.trail.check().problems == ()

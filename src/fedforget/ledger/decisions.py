@@ -88,6 +88,9 @@ class Decisions:
         """Not served, with the reason. Where a result waits for a decision it is destroyed, and the requests that were
         served together with this one are served again, without it."""
         reason, found = check_reason(reason), self._requests.get(id)
+        if found.state == RequestState.FAILED:
+            with self._core.reading() as session:
+                check_eyes(session, found.federation, [found], actor)
         if found.state != RequestState.DECIDING:
             return self._requests.refuse(id, reason, actor=actor)
         with self._core.writing() as session:

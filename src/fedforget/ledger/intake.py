@@ -158,8 +158,10 @@ class Requests:
         return self._moved(id, RequestState.QUEUED, actor, only_from=RequestState.ACCEPTED)
 
     def refuse(self, id: str, reason: str, *, actor: str) -> Request:
-        """Not served, with the reason. Not once a worker has begun."""
-        return self._moved(id, RequestState.REFUSED, actor, reason=check_reason(reason))
+        """Not served, with the reason. Not once a worker has begun; `decisions.refuse` also refuses what waits."""
+        return self._moved(
+            id, RequestState.REFUSED, actor, reason=check_reason(reason), not_from=RequestState.DECIDING
+        )
 
     def retry(self, id: str, *, actor: str) -> Request:
         """failed -> queued, by a person: it may fail as often again."""
@@ -214,11 +216,12 @@ class Requests:
         *,
         reason: str | None = None,
         only_from: RequestState | None = None,
+        not_from: RequestState | None = None,
     ) -> Request:
         with self._core.writing() as session:
             request = _get(session, id, lock=True)
             before = RequestState(request.state)
-            if state not in TRANSITIONS[before] or only_from not in (None, before):
+            if state not in TRANSITIONS[before] or only_from not in (None, before) or before == not_from:
                 raise ConflictError(f"The request is {before}; it cannot become {state} by this.")
             if state == RequestState.QUEUED:
                 request.attempts, request.failures, request.not_before = 0, 0, self._core.clock()
