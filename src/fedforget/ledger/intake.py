@@ -159,9 +159,7 @@ class Requests:
 
     def refuse(self, id: str, reason: str, *, actor: str) -> Request:
         """Not served, with the reason. Not once a worker has begun; `decisions.refuse` also refuses what waits."""
-        return self._moved(
-            id, RequestState.REFUSED, actor, reason=check_reason(reason), not_from=RequestState.DECIDING
-        )
+        return self._moved(id, RequestState.REFUSED, actor, reason=check_reason(reason), not_from=RequestState.DECIDING)
 
     def retry(self, id: str, *, actor: str) -> Request:
         """failed -> queued, by a person: it may fail as often again."""
