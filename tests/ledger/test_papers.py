@@ -162,6 +162,8 @@ def test_the_register_of_a_period(world: World, decided: Request):
     only = world.ledger.register.rows(date(2026, 2, 1), date(2026, 2, 1))
     assert [row[0] for row in only] == ["2026-02-01"], "both days count"
     assert world.ledger.register.pdf(*YEAR).startswith(b"%PDF-")
+    world.ledger.requests.refuse(world.ask(subject="long").id, "x" * 1000, actor="oscar")
+    assert world.ledger.register.pdf(*YEAR).startswith(b"%PDF-"), "a word that is as long as a reason may be"
     with pytest.raises(InputError, match="name the earlier day first"):
         world.ledger.register.rows(date(2026, 2, 2), date(2026, 2, 1))
 

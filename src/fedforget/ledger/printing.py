@@ -20,6 +20,8 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each tab
 GREY, INK, GOOD, WARN, BAD = (75, 88, 100), (22, 32, 42), (29, 107, 63), (138, 90, 0), (161, 29, 29)
 SIZES = (10.0, 9.5, 9.0, 8.5, 8.0, 7.5, 7.0, 6.5, 6.0)
 LABELS_MM = 27.0
+LONGEST_WORD = 64
+"""Letters of a word, such as an address, that a column of a table is made wide for; a longer one is broken."""
 
 
 @cache
@@ -94,7 +96,10 @@ def table_pdf(title: str, about: str, header: Sequence[str], rows: Sequence[Sequ
     pdf.set_font("DejaVu", "", 6)
     columns = list(zip(header, *rows, strict=True))
     words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in columns]
-    widest = [max(word + 2, min(22, max(map(len, column)))) for word, column in zip(words, columns, strict=True)]
+    widest = [
+        max(min(word, LONGEST_WORD) + 2, min(22, max(map(len, column))))
+        for word, column in zip(words, columns, strict=True)
+    ]
     style = FontFace(emphasis="BOLD", fill_color=(232, 236, 240))
     with pdf.table(col_widths=widest, headings_style=style, line_height=3.4, text_align="LEFT", padding=0.8) as table:
         for cells in (header, *rows):
