@@ -92,6 +92,15 @@ def test_an_identity_that_is_no_place(program: Program, world: World, value: str
     assert not world.ledger.requests.page().requests
 
 
+def test_a_case_with_two_requests_is_completed_when_both_are(program: Program, world: World):
+    ann = program(Role.REQUESTER)
+    for value in ("digits/0/class/1", "digits/1/class/1"):
+        assert ann.post(PATH, json=asked(value)).status_code == 201
+    newer = world.ledger.requests.page().requests[0]
+    world.ledger.requests.refuse(newer.id, "It was a mistake.", actor="oscar")
+    assert ann.get(f"{PATH}/{CASE}").json()["request_status"] == "pending"
+
+
 def test_who_may(program: Program, world: World):
     assert program(Role.AUDITOR).post(PATH, json=asked()).status_code == 403
     world.ledger.accounts.add("bob", "requester")

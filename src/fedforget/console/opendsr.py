@@ -28,7 +28,7 @@ from fedforget.console.visitors import Visitor, allow, guarded_router
 from fedforget.errors import InputError
 from fedforget.ledger.errors import MissingError
 from fedforget.ledger.schema import Request
-from fedforget.ledger.states import Channel, Ground, RequestState
+from fedforget.ledger.states import OPEN, Channel, Ground, RequestState
 from fedforget.requests import ErasureRequest
 
 router = guarded_router(prefix="/api/opendsr/v2", tags=["OpenDSR"])
@@ -116,11 +116,12 @@ def _receive(visitor: Visitor, body: SubjectRequestIn, raw: str) -> ReceiptOut:
 def status(
     visitor: Annotated[Visitor, allow(Permission.SEE_REQUESTS)], id: Annotated[str, Path(max_length=64)]
 ) -> StatusOut:
-    """How far a request is, by its `subject_request_id`."""
-    page = visitor.ledger.requests.page(subject=id, asked_by=visitor.only_own, limit=1)
-    if not page.requests:
+    """How far a request is, by its `subject_request_id`; where several have it, one that is open."""
+    find = partial(visitor.ledger.requests.page, subject=id, asked_by=visitor.only_own, limit=1)
+    rows = find(states=OPEN).requests or find().requests
+    if not rows:
         raise MissingError("There is no request with this subject_request_id.")
-    found = page.requests[0]
+    found = rows[0]
     return StatusOut(**_who(visitor, found), request_status=STATUS[RequestState(found.state)], request=found.id)
 
 
