@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from console_visits import Of, Program, Visit, on_both
@@ -11,10 +12,12 @@ from fastapi import FastAPI
 from ledger_worlds import Ticking, World, change_federation
 
 from fedforget.console.rendering import deadline
+from fedforget.ledger.errors import NotHeldError
 from fedforget.ledger.federations import describe
 from fedforget.ledger.results import CheckedResult
 from fedforget.ledger.statements import read_statement
 from fedforget.ledger.states import Role
+from fedforget.requests import ErasureRequest
 
 ASK = {"federation": "digits", "client": "0", "kind": "class", "label": "1", "subject": "case-1", "ground": "objection"}
 
@@ -146,6 +149,21 @@ def test_the_same_request_of_somebody_else(visit: Of, world: World):
     assert theirs.id not in answer.text
     assert not re.search(r"\bbob\b", answer.text)
     assert visit(Role.OPERATOR).post("/requests", ASK | {"subject": "b-1"}).headers["location"].endswith("?known=1")
+
+
+def test_only_staff_learn_which_samples_a_client_holds(visit: Of, world: World, monkeypatch: pytest.MonkeyPatch):
+    def strange(folder: Path, request: ErasureRequest) -> None:
+        raise NotHeldError(1, "1 of the 3 samples are not client 1's: 5. Use numbers such as 17.")
+
+    monkeypatch.setattr("fedforget.ledger.intake.check_held", strange)
+    asked = ASK | {"kind": "samples", "sample_ids": "3 4 5"}
+    for role, told in ((Role.OFFICER, True), (Role.REQUESTER, False)):
+        answer = visit(role).post("/requests", asked)
+        assert answer.status_code == 422
+        assert "client 1" in answer.text
+        assert ("1 of the 3 samples" in answer.text) == ("such as 17" in answer.text) == told
+        many = visit(role).post("/requests", asked | {"sample_ids": " ".join(map(str, range(10_000)))})
+        assert ("samples, more than client" in many.text) == told, "nor how many they are, by asking again and again"
 
 
 def test_an_officer_accepts_at_once(visit: Of, world: World):

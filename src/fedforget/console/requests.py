@@ -32,8 +32,8 @@ from fedforget.console.problems import API
 from fedforget.console.rendering import attachment
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
-from fedforget.errors import FedForgetError
-from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.errors import FedForgetError, InputError
+from fedforget.ledger.errors import ConflictError, MissingError, NotHeldError
 from fedforget.ledger.intake import Submission
 from fedforget.ledger.schema import Progress, Request
 from fedforget.ledger.states import AT_WORK, CLOSED, OPEN, TRANSITIONS, Ground, RequestState
@@ -53,13 +53,19 @@ def submit(
     received: date | None = None, channel: str | None = None,
 ) -> Submission:  # fmt: skip
     """A request in the visitor's name, not too many a minute. The same request of somebody else is not shown to who may
-    not see it."""
+    not see it, nor how many samples a client holds."""
     wait = visitor.console.submission_limit.take(f"account {visitor.name}")
     if wait:
         raise too_often(wait, "Too many requests at once; wait a minute.")
-    found = visitor.ledger.requests.submit(
-        federation, target, subject=subject, ground=ground, asked_by=visitor.name, received=received, channel=channel
-    )
+    try:
+        found = visitor.ledger.requests.submit(
+            federation, target, subject=subject, ground=ground, asked_by=visitor.name, received=received,
+            channel=channel,
+        )  # fmt: skip
+    except NotHeldError as error:
+        if visitor.may(Permission.SEE_COUNTS):
+            raise
+        raise InputError(f"Not all of these samples are client {error.client}'s; look at their numbers.") from None
     if not found.created and visitor.only_own not in (None, found.request.asked_by):
         raise ConflictError("The same request is on file already; a data-protection officer can say more.")
     return found

@@ -13,6 +13,14 @@ class ConflictError(InputError):
     """The thing is there, but in a state that does not allow this (409)."""
 
 
+class NotHeldError(InputError):
+    """Samples were named that are not the client's; the sentence is for who may see what a client holds."""
+
+    def __init__(self, client: int, told: str) -> None:
+        super().__init__(told)
+        self.client = client
+
+
 class LeaseLostError(FedForgetError):
     """Another worker has taken over; what this one computed is not wanted any more."""
 

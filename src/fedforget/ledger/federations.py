@@ -23,7 +23,7 @@ from fedforget.ledger.checks import (
     searchable,
 )
 from fedforget.ledger.core import SYSTEM, Core, named
-from fedforget.ledger.errors import ConflictError, MissingError
+from fedforget.ledger.errors import ConflictError, MissingError, NotHeldError
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
@@ -83,7 +83,8 @@ def check_there(request: ErasureRequest, described: Mapping[str, Any]) -> None:
         if held["counts"] and not held["counts"][request.label]:
             raise InputError(f"Client {request.client} has no samples of class {request.label}.")
     elif request.kind == "samples" and len(request.sample_ids) > held["samples"]:
-        raise InputError(f"The request names {len(request.sample_ids)} samples, more than client {request.client} has.")
+        many = f"The request names {len(request.sample_ids)} samples, more than client {request.client} has."
+        raise NotHeldError(request.client, many)
 
 
 def describe_run(folder: Path) -> tuple[Description, dict[str, Tensor]]:

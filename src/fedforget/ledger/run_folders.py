@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedforget.errors import InputError
+from fedforget.ledger.errors import NotHeldError
 from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest
 from fedforget.runs.folder import Run
@@ -49,9 +50,10 @@ def check_held(folder: Path, request: ErasureRequest) -> None:
     if strange := asked[~torch.isin(asked, held)].tolist():
         first = ", ".join(map(str, strange[:5])) + (" and others" if len(strange) > 5 else "")
         whose = f"client {request.client}"
-        raise InputError(
+        raise NotHeldError(
+            request.client,
             f"{len(strange)} of the {len(asked)} samples are not {whose}'s: {first}. Use the numbers that {whose} has "
-            f"for its own samples{f', such as {int(held[0])}' if len(held) else ''}."
+            f"for its own samples{f', such as {int(held[0])}' if len(held) else ''}.",
         )
 
 
