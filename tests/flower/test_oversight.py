@@ -80,6 +80,20 @@ def test_training_on_withdrawn_data_by_oversight_is_held_back(tmp_path: Path, la
     assert all(said == "" for _, said in ask("train", careful=True))
 
 
+def test_a_message_that_asked_retained_does_not_speak_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A simulation hands a node's context from message to message."""
+    NodeStore(tmp_path / "site-0", 0).withdraw([TWOS])
+    context = context_of(0, tmp_path)
+
+    def train(careful: bool) -> Message:
+        grid = own_grid(tmp_path, careless_app(careful))
+        monkeypatch.setattr(grid, "context", lambda node: context)
+        return next(iter(grid.send_and_receive([Message(RecordDict(), min(grid.numbers), "train")])))
+
+    assert train(careful=True).has_content()
+    assert train(careful=False).has_error()
+
+
 def test_a_round_goes_on_without_the_careless_node(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     forget = Forget(FedAvg(fraction_evaluate=0.0, min_train_nodes=2), network, **QUICK)
     forget.request(partition=0, label=2)
