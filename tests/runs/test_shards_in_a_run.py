@@ -19,6 +19,7 @@ from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
 from fedforget.runs.forget import forget_run
 from fedforget.runs.record import REPORT, Result
+from fedforget.runs.repeat import repeat_run
 from fedforget.runs.train import train_run
 
 CLASS = ErasureRequest.of_class(1, 3)
@@ -101,6 +102,7 @@ def test_a_request_during_training_ends_as_if_the_target_had_never_been_there(tm
     run = train_run(tmp_path / "run")
     assert run.served == (CLASS,)
     assert digest(run.load_model()) == never()
+    assert [one.holds for one in repeat_run(run.folder)] == [True], "the model of after two rounds"
 
 
 def test_other_methods_are_refused_before_they_are_queued(run: Run):

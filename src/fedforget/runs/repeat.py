@@ -10,7 +10,7 @@ spot     for a ridge head, without the dear part of that: the head must solve th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedforget.errors import InputError
@@ -19,6 +19,7 @@ from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.ridge import Ridge
 from fedforget.federation.rounds import train
 from fedforget.federation.seam import thread_count
+from fedforget.federation.shards import ROUNDS, Ensemble
 from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.models import Prepared
 from fedforget.params import State, copy_state, digest, state_of
@@ -71,8 +72,10 @@ def _repeated(run: Run, place: Path, result: Result, spot: bool, device: str, pr
         with thread_count(schedule.threads):
             off = residual(federation, federation.model, state)
         return Repeated(*said, off < CLOSE, f"the normal equations, solved but for {off:.1e} of their largest term")
-    watched = Watched(federation, "repeating", schedule.rounds * len(federation.clients), progress)
     model = federation.model
+    if isinstance(model, Ensemble):  # a request that came during the training was served after fewer rounds
+        schedule = replace(schedule, rounds=int(state[ROUNDS]))
+    watched = Watched(federation, "repeating", schedule.rounds * len(federation.clients), progress)
     prepared = isinstance(model, Prepared)  # what is retrained there begins where the first training began
     first = state_of(model) if prepared else fresh_start(model, schedule, RetrainSettings())
     again = train(watched, first, schedule)
