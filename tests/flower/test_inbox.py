@@ -36,14 +36,20 @@ def sites(folder: Path) -> InProcessGrid:
     return own_grid(folder / "nodes", own_app(with_test_data))
 
 
-def start(strategy: Forget, grid: InProcessGrid, rounds: int, each: Callable[[int], object] = lambda _: None) -> Result:
+def start(
+    strategy: Forget,
+    grid: InProcessGrid,
+    rounds: int,
+    each: Callable[[int], object] = lambda _: None,
+    begin: ArrayRecord | None = None,
+) -> Result:
     """The app's rounds; `each` is called after every one of them, as something else that happens meanwhile."""
     random.seed(0)
 
     def evaluate(number: int, _: ArrayRecord) -> None:
         each(number)
 
-    return strategy.start(grid, ArrayRecord(network().state_dict()), num_rounds=rounds, evaluate_fn=evaluate)
+    return strategy.start(grid, begin or ArrayRecord(network().state_dict()), num_rounds=rounds, evaluate_fn=evaluate)
 
 
 @pytest.fixture
@@ -126,16 +132,51 @@ def test_a_run_to_come_knows_what_was_forgotten_before_it(tmp_path: Path, ask: A
     folder = tmp_path / "app"
     first = app_of(folder)
     first.request(partition=0, label=2)
-    start(first, sites(tmp_path), 2)
+    result = start(first, sites(tmp_path), 2)
     ask(folder, 1, 1)
     second = app_of(folder)
-    start(second, sites(tmp_path), 1)
+    start(second, sites(tmp_path), 1, begin=result.arrays)
     assert AttachedRun(folder).run.served == (TWOS, ONES)
     before = Record.read(folder / AttachedRun(folder).answered([ONES])["folder"]).before
     assert before.served == (TWOS,)
     done = fedforget("forget", folder, "--client", "0", "--class", "2")
     assert done.code == 2
     assert "has forgotten class 2 of client 0 already" in " ".join(done.err.split())
+
+
+class Kill(BaseException):
+    """An end that nothing catches."""
+
+
+def test_an_app_that_begins_with_what_had_seen_the_target_forgets_it_again(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+):
+    """Killed after the record was written and before the answer: the app's own newest checkpoint is of before."""
+    folder = tmp_path / "app"
+    with monkeypatch.context() as killing:
+
+        def kill(*_: object) -> None:
+            raise Kill
+
+        killing.setattr(AttachedRun, "answer_served", kill)
+        first = app_of(folder)
+
+        def each(number: int) -> None:
+            if number == 2:
+                ask(folder, 0, 2, "--effort", "retrain")
+
+        with pytest.raises(Kill):
+            start(first, sites(tmp_path), 4, each)
+    before = AttachedRun(folder).run.load_trunk(Record.read(next(folder.glob("forgotten/*"))).before)
+    for _ in range(2):  # and once more, when the request was answered
+        again = app_of(folder)
+        result = start(again, sites(tmp_path), 1, begin=ArrayRecord(before))
+        assert [made.requests for made in again.served] == [(TWOS,)]
+        assert AttachedRun(folder).run.served == (TWOS,)
+        assert AttachedRun(folder).answered([TWOS])["state"] == "served"
+        later = app_of(folder)
+        start(later, sites(tmp_path), 1, begin=result.arrays)
+        assert later.served == []
 
 
 def test_a_damaged_request_is_answered_and_taken_away(tmp_path: Path):

@@ -26,7 +26,7 @@ from fedforget.federation.observed import silent
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Measure
-from fedforget.methods import Forgetting
+from fedforget.methods import LADDER, Forgetting
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs.audit import judge_models
@@ -68,8 +68,25 @@ class AttachedRun:
         if not (Path(folder) / "run.json").exists():
             Run.create(folder, RunConfig(AT_NODES, 1, "own", network, schedule), state)
         attached = cls(folder)
-        attached.keep(state, attached.run.served if attached.run.started else ())
+        attached.keep(state, attached._forgotten_by(state) if attached.run.started else ())
         return attached
+
+    def _forgotten_by(self, state: State) -> tuple[ErasureRequest, ...]:
+        """What a model that the app begins with has forgotten. One of before a request, as from a checkpoint or where
+        the app was killed between the two, has not: such a request goes back into the queue."""
+        sha256, served = hashlib.sha256(model_bytes(state)).hexdigest(), self.run.served
+        if sha256 == self.run.trunk.sha256:
+            return served
+        results = [result for result in results_of(self.run).values() if result.sha256 != result.before.sha256]
+        known = [result.before.served for result in results if result.before.sha256 == sha256]
+        if not known:
+            return served
+        left = min(known, key=len)
+        again = dict.fromkeys(result.requests for result in results if not set(result.requests) <= set(left))
+        for requests in again:
+            if not (self.run.folder / "queue" / f"{requests_id(requests)}.json").exists():
+                self.ask(requests, LADDER, "default", {}, "")
+        return left
 
     def keep(self, state: State, served: Sequence[ErasureRequest]) -> Trunk:
         """Make this the app's newest model. It lies under its own checksum: no other model is overwritten."""
