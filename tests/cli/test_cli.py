@@ -137,7 +137,9 @@ def test_help_names_the_commands(fedforget: Command):
     said = fedforget("--help")
     assert said.code == 0
     assert "Make a federated model forget, and show that it did." in said.out
-    assert all(name in said.out for name in ("demo", "train", "forget", "audit", "verify"))
+    panels = said.out.split("─ Train and forget ─")[1].split("─ Ledger and console ─")
+    assert all(name in panels[0] for name in ("demo", "train", "forget", "audit", "verify"))
+    assert all(name in panels[1] for name in ("serve", "work", "request", "ledger", "node", "reproduce", "bench"))
 
 
 @pytest.mark.parametrize("command", ["demo", "train", "forget", "audit", "verify"])
@@ -298,6 +300,8 @@ def test_a_configuration_file_and_options_that_win(fedforget: Command, tmp_path:
     config = Run(tmp_path / "run").config
     assert (config.clients, config.schedule.lr, config.schedule.rounds) == (2, 0.05, 1)
     assert config.backdoor is not None
+    said = fedforget("train", "--config", toml, "--rounds", "1", "--out", tmp_path / "again")
+    assert said.out.startswith("Trained 1 round into ")
     assert (config.backdoor.request, config.backdoor.trigger.size) == (ErasureRequest.of_class(1, 4), 3)
 
 

@@ -83,11 +83,12 @@ def train(
     with progress_bars(as_json) as progress:
         run = train_run(out, run_config, progress=progress, device=device)
     last = run.metrics()[-1] if run.metrics() else {}
+    done = "1 round" if run.rounds_done == 1 else f"{run.rounds_done} rounds"
     accuracy = "–" if last.get("test_acc") is None else f"{last['test_acc']:.2f} %"
     print_result(
         as_json,
         {"run": str(out), "rounds": run.rounds_done, **last},
-        [f"Trained {run.rounds_done} rounds into {out}: test accuracy {accuracy}."],
+        [f"Trained {done} into {out}: test accuracy {accuracy}."],
     )
 
 

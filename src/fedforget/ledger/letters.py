@@ -50,9 +50,9 @@ def draft(request: Request, kind: str, certificate: Certificate | None, verdict:
 def _received(request: Request) -> list[str]:
     return [
         f"We received your request of {day(request.received)} to have a model forget data ({_what(request)}).",
-        f"You will hear from us by {day(add_months(request.received, 1))} what was done. Where a request is complex, "
+        f"We will tell you by {day(add_months(request.received, 1))} what was done. Where a request is complex, "
         "this can take up to two months longer; we would then tell you why before that day.",
-        "If we have doubts who you are, we will ask you for what is needed to tell, and for nothing more.",
+        "If we are not sure who you are, we will ask you for what is needed to make sure, and for nothing more.",
     ]
 
 
@@ -75,13 +75,13 @@ def _refused(request: Request) -> list[str]:
 def _waiting(request: Request) -> list[str]:
     return [
         f"We are working on your request to have a model forget data ({_what(request)}). It was tried, and what was "
-        "found does not yet suffice to end it, so a person here decides what is done next.",
+        "found is not enough to end it, so a person here decides what is done next.",
         f"You will hear from us by {day(request.due)}.",
     ]
 
 
 def _done(request: Request, certificate: Certificate | None, verdict: str | None) -> list[str]:
-    said = [f"Your request to have a model forget data ({_what(request)}) has been served on {day(request.changed)}."]
+    said = [f"Your request to have a model forget data ({_what(request)}) was served on {day(request.changed)}."]
     if verdict is not None:
         said.append(f"The result is: {verdict}. {WORDS[verdict]}")
         if verdict not in GONE:
