@@ -160,6 +160,36 @@ def test_what_is_due_is_destroyed_by_the_rules_and_stands_on_the_receipt(lived_i
     assert ledger.trail.check().problems == ()
 
 
+def test_what_a_link_leads_to_elsewhere_is_not_called_clean(world: World, tmp_path: Path):
+    """Such as a folder that was moved to a larger disk: nobody looked into it."""
+    home, larger = world.ledger.home, tmp_path / "larger"
+    (larger / "models").mkdir(parents=True)
+    save_file(WEIGHTS, larger / "models" / "old.safetensors")
+    (home / "moved").symlink_to(larger / "models")
+    (home / "one").symlink_to(larger / "models" / "old.safetensors")
+    (home / "within").symlink_to(home / "models")
+    found = world.ledger.lineage.of(world.served())
+    for name in ("moved", "one"):
+        trace = by_place(found)[name]
+        assert (trace.fate, "nobody looked" in trace.why) == ("needs a person", True)
+        assert str(larger) in trace.what
+    assert found.clean["within"] == f"a link to {(home / 'models').resolve()}"
+
+
+def test_a_request_that_wants_old_models_gone_sooner_has_that_day_in_its_rows(world: World):
+    request = world.queued()
+    world.ledger.requests.choose(request.id, {"keep_days": 2}, actor="oscar")
+    world.serve()
+    old = world.ledger.versions.get("digits", 1)
+    trace = by_place(world.ledger.lineage.of(request))[f"models/{old.sha256}.safetensors"]
+    assert (trace.fate, (trace.until or "")[:10]) == ("kept until", "2026-02-02")
+    world.clock.go_on(days=1)
+    world.begun_anew()
+    world.ledger.lineage.destroy_due(actor="oscar")
+    (event,) = world.ledger.trail.events(kinds=["destruction announced"])
+    assert json.loads(event.body)["due"] == trace.until, "the day on which it goes"
+
+
 def test_a_run_outside_the_home_and_nodes_are_out_of_our_hands(world: World, tmp_path: Path):
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)

@@ -59,23 +59,15 @@ class Destruction:
             return [self._destroy(session, version, actor) for version in ending if version in gone]
 
     def _ending(self, session: Session, now: datetime) -> dict[Version, datetime]:
-        """Superseded versions that are to be destroyed within the notice, each with its moment: the first that the
-        requests want that it still knows."""
+        """Superseded versions that are to be destroyed within the notice, each with its moment."""
         kept = (
             select(Version, Federation.keep_days)
             .join(Federation, Federation.name == Version.federation)
             .where(Version.state == VersionState.SUPERSEDED)
             .order_by(Version.federation, Version.number)
         )
-        found: dict[Version, datetime] = {}
-        for version, days in session.execute(kept):
-            assert version.superseded is not None
-            later = select(Request.keep_days).where(
-                Request.federation == version.federation, Request.version > version.number
-            )
-            said = [days if own is None else own for own in session.scalars(later.distinct())]
-            found[version] = version.superseded + timedelta(days=min(said, default=days))
-        return {version: due for version, due in found.items() if due <= now + NOTICE}
+        found = {version: kept_until(session, version, days) for version, days in session.execute(kept)}
+        return {version: due for version, due in found.items() if due is not None and due <= now + NOTICE}
 
     def _announced(self, session: Session, versions: Iterable[Version], now: datetime) -> dict[Version, datetime]:
         """When these were announced, by a clock that was not set back since."""
@@ -116,3 +108,13 @@ class Destruction:
         }  # fmt: skip
         self._core.append(session, actor, "destroyed", said)
         return version
+
+
+def kept_until(session: Session, version: Version, days: int) -> datetime | None:
+    """When a version's weights are kept no longer: `days` after it was superseded, or sooner or later as the requests
+    want that it still knows, the first of them. None: it is current."""
+    if version.superseded is None:
+        return None
+    later = select(Request.keep_days).where(Request.federation == version.federation, Request.version > version.number)
+    said = [days if own is None else own for own in session.scalars(later.distinct())]
+    return version.superseded + timedelta(days=min(said, default=days))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from fedforget.errors import InputError
 from fedforget.ledger.clock import MOST_JUMP, Jumps, to_text
 from fedforget.ledger.contents import Contents, look
 from fedforget.ledger.core import Core, head_of
-from fedforget.ledger.destruction import Destruction
+from fedforget.ledger.destruction import Destruction, kept_until
 from fedforget.ledger.errors import ConflictError
 from fedforget.ledger.executor_flower import FlowerExecutor
 from fedforget.ledger.keys import Keys
@@ -35,7 +35,7 @@ MEANING = (
     "Every file in the ledger's folder was looked into. Those that may hold what this request withdrew are listed, "
     "with what becomes of each; the others were shown to hold no model, or a model without it."
 )
-BACKUP = "a backup"
+BACKUP, LINK = "a backup", "a link to"
 Fate = Literal["in use", "kept until", "kept", "destroyed", "out of our hands", "needs a person"]
 
 
@@ -85,7 +85,7 @@ class Traces:
         traces, clean = [], {}
         for path in sorted(home.rglob("*")):
             name = path.relative_to(home).as_posix()
-            found = _looked(path)
+            found = _looked(path, home)
             if found is None:
                 continue
             told = found.what if found.kind == "clean" else known.shown_clean(name, found)
@@ -146,6 +146,9 @@ class _Known:
         self.waiting = {row.sha256: row for row in session.scalars(select(Candidate))}
         self.remains = {row.path: row for row in session.scalars(select(Remains).where(Remains.destroyed.is_(None)))}
         self.every = every
+        self.until = {
+            version: kept_until(session, version, self.federations[version.federation].keep_days) for version in every
+        }
 
     def shown_clean(self, name: str, found: Contents) -> str | None:
         """Why a model holds nothing of the request; None: that cannot be shown."""
@@ -179,6 +182,8 @@ class _Known:
         def told(what: str, fate: Fate, why: str, until: datetime | None = None) -> Trace:
             return Trace(name, what, found.sha256 or None, fate, None if until is None else to_text(until), why)
 
+        if found.kind == "unknown" and found.what.startswith(LINK):
+            return told(found.what, "needs a person", "It leads out of the folder, so nobody looked there; do that.")
         if found.kind == "unknown":
             return told(found.what, "needs a person", "Nobody can say what it holds; look at it, and delete it.")
         if found.kind == "archive":
@@ -224,17 +229,18 @@ class _Known:
         """When the last of these is kept no longer; None: one is in use."""
         found = []
         for version in versions:
-            if version.superseded is None:
+            if (until := self.until[version]) is None:
                 return None
-            found.append(version.superseded + timedelta(days=self.federations[version.federation].keep_days))
+            found.append(until)
         return max(found, default=None)
 
 
-def _looked(path: Path) -> Contents | None:
-    """What is in a file; None for what is none, or was taken away just now."""
+def _looked(path: Path, folder: Path) -> Contents | None:
+    """What is in a file; None for what is none, or was taken away just now. What a link leads to is looked into where
+    it lies, if that is in the folder."""
     try:
         if path.is_symlink():
-            return Contents("clean", f"a link to {path.resolve()}", "")
+            return Contents("clean" if _within(path, folder) else "unknown", f"{LINK} {path.resolve()}", "")
         return look(path) if path.is_file() else None
     except FileNotFoundError:
         return None
@@ -270,7 +276,7 @@ def _runs_elsewhere(known: _Known, home: Path) -> Iterator[Trace]:
                 yield Trace(str(run), "the run folder", None, "out of our hands", None, "It is not there any more.")
             continue
         for path in sorted(run.resolve().rglob("*")):
-            found = _looked(path)
+            found = _looked(path, run)
             if found is not None and found.kind != "clean" and known.shown_clean("", found) is None:
                 why = f"The run folder of {row.name} is not in the ledger's folder; delete it yourself."
                 yield Trace(str(path), found.what, found.sha256 or None, "out of our hands", None, why)
