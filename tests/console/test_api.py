@@ -147,6 +147,20 @@ def test_served_in_another_way(program: Program, world: World):
     assert program(Role.OPERATOR).post(path, json={}).status_code == 403
 
 
+def test_an_officer_does_not_switch_four_eyes_off(program: Program, visit: Of, world: World):
+    """Who may decide no longer would otherwise switch it off, decide, and switch it on again."""
+    path, change = "/api/v1/federations/digits/change", {"four_eyes": False, "reason": "It is quicker."}
+    world.ledger.federations.change("digits", "Two people.", actor="ada", four_eyes=True)
+    refused = program(Role.OFFICER).post(path, json=change)
+    assert (refused.status_code, "an admin" in refused.json()["detail"]) == (409, True)
+    form = {"method": "retrain", "audit_level": "quick", "accuracy_limit": "3", "keep_days": "9", "allowance": "3",
+            "reason": "It is quicker."}  # fmt: skip
+    assert visit(Role.OFFICER).post("/federations/digits/change", form).status_code == 409
+    assert world.ledger.federations.get("digits").four_eyes
+    assert visit(Role.OFFICER).post("/federations/digits/change", form | {"four_eyes": "yes"}).status_code == 303
+    assert program(Role.ADMIN).post(path, json=change).json()["four_eyes"] is False
+
+
 def test_several_are_accepted_at_once(program: Program, world: World):
     ids, gone = [world.ask().id for _ in range(3)], world.served().id
     told = program(Role.OFFICER).post("/api/v1/requests/accept", json={"ids": [*ids, gone, "0" * 32]}).json()

@@ -137,6 +137,8 @@ def test_how_requests_are_served_is_changed_from_a_terminal(fedforget: Command):
     assert "digits is served by ladder (default) from now on" in line
     row = world.ledger.federations.get("digits")
     assert (row.settings["at_most"], row.four_eyes) == ("rebuild", True)
+    less = ("ledger", "change", "digits", "--two-eyes", "--reason", "It is quicker.")
+    assert "may not switch four eyes off" in fedforget.refused(*less)
     assert "The rung 'x'" in fedforget.refused("ledger", "change", "digits", "--effort", "x", "--reason", "y")
     one, two = world.ask().id, world.ask().id
     fedforget("request", "choose", one, "--effort", "rebuild", "--keep-days", "1")

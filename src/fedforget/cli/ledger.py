@@ -229,6 +229,8 @@ def change(
     ] = None,
 ) -> Shown:
     """Serve a federation's requests in another way from now on; what is left out stays."""
+    if four_eyes is False:
+        check_may(ledger, who, Permission.LIFT_FOUR_EYES)
     rungs = {"lowest": effort, "at_most": at_most or effort, "exact_below": exact_below}
     given = {
         "method": method, "preset": preset, "audit_level": audit_level, "accuracy_limit": accuracy_limit,

@@ -15,8 +15,9 @@ from fedforget.console.problems import API
 from fedforget.console.rendering import render, shown_on
 from fedforget.console.visitors import Posted, Visitor, allow, counted, decimal, guarded_router, whole_number
 from fedforget.errors import InputError
+from fedforget.ledger.errors import ConflictError
 from fedforget.ledger.federations import Settings
-from fedforget.ledger.schema import Request
+from fedforget.ledger.schema import Federation, Request
 from fedforget.ledger.states import VersionState
 from fedforget.methods import LADDER, METHODS, RUNGS
 
@@ -53,9 +54,18 @@ def one_federation(visitor: Reader, name: Name) -> FederationOut:
 @api.post("/federations/{name}/change")
 def change_federation(visitor: Changer, name: Name, change: FederationIn) -> FederationOut:
     """How its requests are served from now on, with the reason."""
-    row = visitor.ledger.federations.change(name, change.reason, actor=visitor.name, **change.said())
-    visitor.console.glance.forget()
+    row = _change(visitor, name, change.reason, change.said())
     return FederationOut.of(row, **visitor.description(row))
+
+
+def _change(visitor: Visitor, name: str, reason: str, changes: Settings) -> Federation:
+    """Who may not decide alone does not switch four eyes off for a moment either."""
+    lifts = changes.get("four_eyes") is False and visitor.ledger.federations.get(name).four_eyes
+    if lifts and not visitor.may(Permission.LIFT_FOUR_EYES):
+        raise ConflictError(f"{name} wants four eyes; only an admin can switch that off.")
+    row = visitor.ledger.federations.change(name, reason, actor=visitor.name, **changes)
+    visitor.console.glance.forget()
+    return row
 
 
 @pages.get("/federations/{name}")
@@ -100,8 +110,7 @@ def change_by_form(visitor: Changer, name: str, form: Posted) -> Response:
         changes["settings"] = ({"at_most": own} if own else {}) | (
             {"exact_below": decimal(exact, "number of seconds")} if exact else {}
         )
-    visitor.ledger.federations.change(name, form.get("reason", ""), actor=visitor.name, **changes)
-    visitor.console.glance.forget()
+    _change(visitor, name, form.get("reason", ""), changes)
     return RedirectResponse(f"/federations/{name}", 303)
 
 

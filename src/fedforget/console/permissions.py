@@ -39,6 +39,7 @@ class Permission(StrEnum):
     WITHDRAW = "withdraw a certificate", _OFFICERS
     DECIDE = "decide what the gate held", _OFFICERS
     CHOOSE = "say how requests are served", _OFFICERS
+    LIFT_FOUR_EYES = "switch four eyes off", frozenset({Role.ADMIN})
     RETRY = "queue a failed request again", _HANDS
     SEE_FEDERATIONS = "see federations, their clients and classes", _EVERYBODY
     SEE_COUNTS = "see how many samples a client holds", _STAFF
