@@ -9,6 +9,10 @@ class InputError(FedForgetError):
     """The caller's input is wrong; nothing was started and nothing was changed."""
 
 
+class NotYetError(InputError):
+    """It cannot be done now, but may be later, without other words: somebody must approve, or repair something."""
+
+
 class DivergedError(FedForgetError):
     """A computation left the finite numbers; the old model is still in place.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, Context
 from flwr.serverapp.strategy import FedAvg, Result
 from in_process_command import Command, in_process_command
 from in_process_grid import InProcessGrid
@@ -18,9 +18,10 @@ from test_attached_ladder import with_test_data
 
 from fedforget.cli.app import main
 from fedforget.errors import InputError
+from fedforget.flower.node_store import NodeStore
 from fedforget.flower.strategy import Forget
 from fedforget.params import digest
-from fedforget.requests import ErasureRequest
+from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs.attached import AttachedRun
 from fedforget.runs.audit import audit_run
 from fedforget.runs.record import Result as Record
@@ -126,6 +127,36 @@ def test_one_that_cannot_be_served_costs_no_other(tmp_path: Path, ask: Ask):
     refused = AttachedRun(folder).answered([ErasureRequest.of_class(1, 2)])
     assert refused["reason"] == "Client 1 holds no sample of class 2; it holds classes 0, 1."
     assert AttachedRun(folder).run.served == (TWOS, ONES)
+
+
+@pytest.mark.parametrize("trouble", ["approval", "disk"])
+def test_what_may_be_otherwise_later_waits(tmp_path: Path, ask: Ask, trouble: str):
+    """For the node's operator, or until an app that broke down does so no more."""
+    folder, failing = tmp_path / "app", list[bool]()
+
+    def data(context: Context) -> Any:
+        if failing and context.node_config["partition-id"] == 0:
+            raise OSError("No space left on device")
+        return with_test_data(context)
+
+    configs: list[dict[str, Any]] = [{"approval": trouble == "approval"}, {}, {}, {}]
+    grid = InProcessGrid(own_app(data), 4, tmp_path / "nodes", node_configs=configs)
+    states = []
+
+    def each(number: int) -> None:
+        if number == 1:
+            ask(folder, 0, 2, "--effort", "retrain")
+            failing.extend([True] * (trouble == "disk"))
+        states.append(AttachedRun(folder).answered([TWOS]).get("state"))
+        if number == 2:
+            failing.clear()
+            if trouble == "approval":
+                NodeStore(tmp_path / "nodes" / "site-0", 0).approve(requests_id([TWOS]))
+
+    strategy = app_of(folder, join_timeout_s=0.05)
+    strategy.strategy.min_available_nodes = 3  # type: ignore[attr-defined]
+    start(strategy, grid, 3, each)
+    assert states[2:] == ["waiting", "served"]
 
 
 def test_a_run_to_come_knows_what_was_forgotten_before_it(tmp_path: Path, ask: Ask, fedforget: Command):

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import ClientError, FedForgetError, InputError, RefusedError
+from fedforget.errors import ClientError, FedForgetError, InputError, NotYetError, RefusedError
 from fedforget.flower.messages import QUERY_TYPE, Description, Questions, outline, query_content, read_description
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,8 @@ class Members:
         """(node, when) of each question that is not answered yet, by its message."""
         self._turned_away: dict[int, tuple[int, str]] = {}
         """(its client's number or -1, why) of each connected node that takes no part."""
+        self._broken: set[int] = set()
+        """Those of them whose app broke down. Nobody knows whether it would again."""
         self._joining = True
 
     @property
@@ -90,14 +92,19 @@ class Members:
             if client not in self.nodes and not self._asked:
                 self.check_turned_away(client)
         if not needed and self._turned_away and len(self.known) + len(self._asked) < clients:
-            raise InputError(f"{len(self.known)} of {clients} clients can take part.{self._why_not()}")
+            raise self._kind(*self._turned_away)(
+                f"{len(self.known)} of {clients} clients can take part.{self._why_not()}"
+            )
 
     def check_turned_away(self, client: int) -> None:
         """Raise what the node of this client said, or else one that did not say whose it is."""
         for whose in (client, -1):
             for node, (number, why) in self._turned_away.items():
                 if number == whose:
-                    raise InputError(_takes_no_part(node, number, why))
+                    raise self._kind(node)(_takes_no_part(node, number, why))
+
+    def _kind(self, *nodes: int) -> type[InputError]:
+        return NotYetError if self._broken.intersection(nodes) else InputError
 
     def _too_few(self, clients: int, needed: Collection[int]) -> str:
         silent = sorted(node for node, _ in self._asked.values())
@@ -134,7 +141,7 @@ class Members:
             raise InputError(f"Clients {_listed(found)} are all named '{name}'; name one by its partition or node_id.")
         for node, told in self._turned_away.items():
             if node == node_id or told[0] < 0:
-                raise InputError(_takes_no_part(node, *told))
+                raise self._kind(node)(_takes_no_part(node, *told))
         wanted = f"named '{name}'" if name else f"on node {node_id}"
         names = _listed(self.known[client].name for client in self.clients)
         raise InputError(f"No client {wanted} is connected; there are {names}.")
@@ -182,8 +189,10 @@ class Members:
 
     def _meet(self, node: int, answer: Message) -> None:
         number, said = -1, None
+        self._broken.discard(node)
         try:
             if answer.has_error():
+                self._broken.add(node)
                 raise RefusedError(reason_of(answer))
             said = read_description(answer.content)
             number = said.client

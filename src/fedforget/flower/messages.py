@@ -17,7 +17,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from torch import Tensor, nn
 
-from fedforget.errors import ClientError, DivergedError, FedForgetError, InputError, RefusedError
+from fedforget.errors import ClientError, DivergedError, FedForgetError, InputError, NotYetError, RefusedError
 from fedforget.federation.client import Client
 from fedforget.federation.tasks import Reply, Task, Withdraw
 from fedforget.flower.values import decode, encode, fits, read_json
@@ -194,7 +194,8 @@ def error_content(client: int, error: FedForgetError) -> RecordDict:
 def _told(error: FedForgetError) -> dict[str, Any]:
     if isinstance(error, DivergedError):
         return {"kind": "diverged", "words": [error.stage, error.detail]}
-    return {"kind": "input" if isinstance(error, InputError) else "refused", "words": [str(error)]}
+    kinds = {NotYetError: "not yet", InputError: "input", FedForgetError: "refused"}
+    return {"kind": next(kinds[kind] for kind in kinds if isinstance(error, kind)), "words": [str(error)]}
 
 
 def _raise_error(values: Mapping[str, Any], client: int) -> None:
@@ -209,8 +210,8 @@ def _raise_error(values: Mapping[str, Any], client: int) -> None:
         stage, detail = words
         named = f"client {client}" in stage.lower()
         raise DivergedError(stage if named else f"{stage} at client {client}", detail)
-    if kind == "input":
-        raise InputError(words[0])
+    if kind in ("input", "not yet"):
+        raise (InputError if kind == "input" else NotYetError)(words[0])
     raise ClientError(client, f"refused: {words[0]}")
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedforget.data.files import held_lock, writing
-from fedforget.errors import FedForgetError, InputError
+from fedforget.errors import FedForgetError, InputError, NotYetError
 from fedforget.flower.values import decode, encode
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest, describe_requests, requests_id
@@ -85,7 +85,7 @@ class NodeStore:
             known = values.setdefault("waiting", {})
             for name, request in waiting.items():
                 known.setdefault(name, {"request": request.to_json(), "when": now_in_words()})
-        raise InputError(
+        raise NotYetError(
             f"Client {self.client}'s operator has not approved {describe_requests(list(waiting.values()))} yet; "
             f"there: fedforget node approve {self.folder} {' '.join(waiting)}"
         )

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import nn
 
 from fedforget.data.samples import Normalisation
-from fedforget.errors import DivergedError, FedForgetError, InputError
+from fedforget.errors import DivergedError, FedForgetError, InputError, NotYetError
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
@@ -242,7 +242,7 @@ class Forget(Strategy):
                 renew_memories(self.strategy)
             record.answer_served(asked, service.federation)
         except FedForgetError as error:
-            final = isinstance(error, InputError | DivergedError)
+            final = isinstance(error, InputError | DivergedError) and not isinstance(error, NotYetError)
             record.answer(asked, REFUSED if final else WAITING, reason=str(error))
             log.error("%s is not forgotten, and the training goes on with the model as it was: %s", about, error)
         return arrays
