@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from torch import nn
 from fedforget.data.samples import Normalisation
 from fedforget.errors import ClientError, FedForgetError, InputError
 from fedforget.federation.client import Client
+from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.flower import FlowerFederation, Forget, attach
 from fedforget.flower.app import apps
 from fedforget.flower.app.settings import AppSettings
@@ -31,6 +32,7 @@ from fedforget.flower.messages import QUERY_TYPE
 from fedforget.flower.node_store import NodeStore
 from fedforget.methods import forget
 from fedforget.models import build_model
+from fedforget.params import State
 from fedforget.requests import ErasureRequest
 
 CLASS = ErasureRequest.of_class(0, 3)
@@ -135,6 +137,27 @@ def test_a_request_does_not_wait_for_who_is_away(world: World, tmp_path: Path):
     grid.gone = {0}
     with pytest.raises(FedForgetError, match=r"^Client 0 did not join within 0\.05 s; start its SuperNode\."):
         world.flower(grid, needed=[0])
+
+
+def test_who_comes_back_during_a_retraining_still_leaves_out_what_was_served(world: World):
+    """Its node remembers nothing, so the server has to say it."""
+    there, served = world.grid(), ErasureRequest.of_class(3, 2)
+    there.gone.add(3)
+    federation, left_out = world.flower(there, needed=[0]), list[tuple[int, bool]]()
+    ask = federation.ask
+
+    def asking(task: Task, state: State, to: Iterable[int] | None = None) -> Iterator[Reply]:
+        for reply in ask(task, state, to):
+            if isinstance(task, Train):
+                there.gone.clear()
+                left_out.append((reply.client, served in task.exclude))
+            yield reply
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(federation, "ask", asking)
+        forget(federation, world.before, CLASS, SCHEDULE, "retrain", served=[served])
+    assert (3, True) in left_out
+    assert all(leaves for _, leaves in left_out)
 
 
 def test_a_request_does_not_wait_for_who_cannot_take_part(world: World, tmp_path: Path):

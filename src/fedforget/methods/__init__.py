@@ -284,22 +284,21 @@ def check_before(
     method: str,
     settings: Any,
     served: Sequence[ErasureRequest],
-) -> tuple[ErasureRequest, ...]:
+) -> None:
     """Refuse, before any work, what cannot be served: by anybody, by this method, after all that was served, or because
-    the model is damaged. What of the `served` matters: a client that is away trains on nothing."""
+    the model is damaged. Nobody can ask a client that is away what is left there."""
     model = federation.model
     check_prepared(model.serving if isinstance(model, Prepared) else None, method, settings)
     here = set(federation.clients)
-    served = tuple(request for request in served if request.client in here)
+    gone = [request for request in served if request.client in here]
     federation.check(requests)
-    if served:
-        federation.check((*served, *requests))
+    if gone:
+        federation.check((*gone, *requests))
         check_targets(federation, requests, served)
     check_servable(method, settings, requests)
     broken = first_non_finite(state)
     if broken is not None:
         raise InputError(f"The model to forget from is damaged: its '{broken}' is not finite.")
-    return served
 
 
 def withdrawals(requests: Sequence[ErasureRequest], schedule: Schedule) -> list[Withdraw]:
@@ -333,7 +332,7 @@ def forget(
         raise InputError("The ladder is no single method; fedforget.forget climbs it, methods.forget runs one method.")
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     preset, settings = method_settings(method, preset, **overrides)
-    served = check_before(federation, state, asked, method, settings, served)
+    check_before(federation, state, asked, method, settings, served)
     check_history(method, history)
     meter = Meter(federation, withdrawals(asked, schedule))
     extra: dict[str, Any] = {}

@@ -93,8 +93,8 @@ def climb(
     another than ours, for Retrain."""
     asked = (requests,) if isinstance(requests, ErasureRequest) else tuple(requests)
     settings = settings or LadderSettings()
-    served = check_before(federation, state, asked, LADDER, settings, served)
-    climber = _Climber(federation, state, asked, served, schedule, settings, kept, say, training)
+    check_before(federation, state, asked, LADDER, settings, served)
+    climber = _Climber(federation, state, asked, tuple(served), schedule, settings, kept, say, training)
     return climber.climb(checkpoints)
 
 
