@@ -189,6 +189,22 @@ def test_our_own_app_serves_a_request_while_others_are_away(tmp_path: Path):
     assert again["forgotten"], "nor does it matter that a client is away whose request was served before"
 
 
+def test_a_shard_that_is_retrained_waits_for_its_own_clients(tmp_path: Path):
+    """Without one of them it would not be the shard that was promised, and the verdict says exact."""
+    config: dict[str, Any] = {
+        "clients": 4, "shards": 2, "rounds": 1, "lr": 0.05, "batch-size": 16, "threads": 1, "train-limit": 120,
+        "model": "mlp", "join-timeout-s": 0.3, "out": str(tmp_path / "out"),
+    }  # fmt: skip
+    grid = InProcessGrid(apps.client_app, 4, tmp_path / "nodes", config)
+    apps.serve(grid, AppSettings.read(config))
+    asked = AppSettings.read({**config, "request-client": 1, "request-class": 3})
+    grid.gone = {3}
+    with pytest.raises(FedForgetError, match=r"^Client 3 did not join"):
+        apps.serve(grid, asked)
+    grid.gone = {2}
+    assert apps.serve(grid, asked)["forgotten"], "of another shard"
+
+
 def test_an_answer_that_was_lost_is_asked_for_again(world: World):
     lost: list[int] = []
 

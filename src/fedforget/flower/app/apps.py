@@ -127,17 +127,23 @@ class _Rounds:
 
 
 def _needed(settings: AppSettings) -> set[int]:
-    """Whose request is served where the training is done: nobody else is waited for. A training needs everybody."""
+    """Whose request is served where the training is done: nobody else is waited for, but for who is in a
+    shard with them: without that client it would not be trained as it was. A training needs everybody."""
     job, out = Job.read(settings.out), settings.out
     if job is not None:
-        return {request.client for request in job.requests}
+        return _working(settings.run, {request.client for request in job.requests})
     if (
         settings.request is None
         or not (out / "run.json").exists()
         or Run(out).rounds_done < settings.run.schedule.rounds
     ):
         return set()
-    return {settings.request.client}
+    return _working(settings.run, {settings.request.client})
+
+
+def _working(config: RunConfig, asking: set[int]) -> set[int]:
+    shards = {client % config.shards for client in asking}
+    return asking if config.shards == 1 else {c for c in range(config.clients) if c % config.shards in shards}
 
 
 def _told(result: Result, folder: Path, out: Path) -> dict[str, Any]:
