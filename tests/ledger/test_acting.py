@@ -39,7 +39,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
     "refuse": ("request", "refuse", "--reason", "x"),
     "extend": ("request", "extend", "--reason", "x"),
     "retry": ("request", "retry"),
-    "retrain": ("request", "retrain"),
+    "retrain": ("request", "again"),
     "decide": ("request", "decide", "--reject", "--reason", "x"),
     "rollback": ("ledger", "rollback", "digits", "--to", 1, "--reason", "x"),
     "register": ("ledger", "register", "more", "nowhere"),

@@ -173,6 +173,8 @@ def test_every_rule(world: World, rule: str):
     statements = broken(rule, world)
     if rule in ("remains_stay", "remains_kept"):
         say(world, "INSERT INTO remains (federation, version, path, kind, sha256) VALUES ('digits', 1, 'a', 'b', 'c')")
+    if rule == "webhook_kept":
+        world.ledger.webhooks.add("elsewhere", "https://example.org/told", actor="ada")
     before = world.ledger.trail.check().problems
     for statement, values in statements:
         with pytest.raises(IntegrityError, match=message):
