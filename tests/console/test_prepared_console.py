@@ -34,8 +34,8 @@ def test_from_the_form_to_the_certificate(world: World, visit: Of, tmp_path: Pat
     assert Worker(world.ledger, "first").run(once=True) == 1
     page = oscar.get(f"/requests/{request['id']}").text
     assert "exact" in page
-    for said in ("Exact by construction", "true sums of its data without the target"):
+    for said in ("It is what the same training makes without the target", "true sums of its data without the target"):
         assert said in page
     certificate = oscar.get(f"/requests/{request['id']}/certificate.json")
     verdict = read_certificate(certificate.text)["measured"]["verdict"]
-    assert verdict["reasons"][0].startswith("Exact by construction")
+    assert verdict["reasons"][0].startswith("It is what the same training makes")

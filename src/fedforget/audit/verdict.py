@@ -41,7 +41,7 @@ from fedforget.audit.student import student_distribution, student_quantile
 Word = Literal["forgotten", "not forgotten", "over-forgotten", "not enough evidence", "exact"]
 GONE: frozenset[str] = frozenset({"forgotten", "exact"})
 """The verdicts of a model in which the target is not, as far as anybody could tell or by construction."""
-BY_CONSTRUCTION = "Exact by construction: it is what the same training makes without the target, bit for bit."
+BY_CONSTRUCTION = "It is what the same training makes without the target, bit for bit."
 LEVEL = 0.025
 """The chance that a retrained model is wrongly accused of remembering; the same again for over-forgetting."""
 MOST_FREEDOM = 200
