@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from own_flower_app import QUICK, own_app, own_grid
 from small_worlds import network
 from test_attached_ladder import with_test_data
 
+from fedforget.audit.check import Check
+from fedforget.audit.check import check as real_check
 from fedforget.cli.app import main
 from fedforget.errors import InputError
 from fedforget.flower.node_store import NodeStore
@@ -173,6 +176,30 @@ def test_a_run_to_come_knows_what_was_forgotten_before_it(tmp_path: Path, ask: A
     done = fedforget("forget", folder, "--client", "0", "--class", "2")
     assert done.code == 2
     assert "has forgotten class 2 of client 0 already" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("word", ["harmful", "not forgotten"])
+def test_a_request_that_ended_with_the_target_in_the_model_can_be_made_again(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch, word: str
+):
+    def pessimist(*words: Any, **more: Any) -> Check:
+        return replace(real_check(*words, **more), word=word)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("fedforget.runs.ladder.check", pessimist)
+    folder, states, words = tmp_path / "app", list[bool](), list[str]()
+
+    def each(number: int) -> None:
+        app = AttachedRun(folder)
+        words.append(app.answered([TWOS]).get("word", ""))
+        states.append(TWOS in app.run.served)
+        if number == 1:
+            ask(folder, 0, 2, "--effort", "rebuild")
+        if number == 2:
+            ask(folder, 0, 2, "--effort", "retrain")
+
+    start(app_of(folder), sites(tmp_path), 3, each)
+    assert words[2:] == [word, "exact"]
+    assert states[2:] == [False, True]
 
 
 class Kill(BaseException):

@@ -19,13 +19,11 @@ from fedforget.flower.own_rounds import OwnRounds
 from fedforget.methods import LADDER, Forgetting, forget, method_settings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
-from fedforget.runs.climb import Climb
+from fedforget.runs.climb import NOT_DONE, Climb
 from fedforget.runs.ladder import climb
 from fedforget.runs.told import end_sentence, notes_beside, rung_sentence
 
 log = logging.getLogger("flwr")
-NOT_DONE = ("not forgotten", "harmful", "diverged")
-"""Words of a climb after which the target is still in the model."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from fedforget.methods import LADDER, Forgetting
 from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs.audit import judge_models
+from fedforget.runs.climb import NOT_DONE, Climb
 from fedforget.runs.config import AT_NODES, RunConfig
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import read_queued, record_result, results_of
@@ -156,9 +157,11 @@ class AttachedRun:
     # The record
 
     def record(self, made: Forgetting, before: Trunk) -> None:
-        """Write down a model that forgot, and make it the app's own."""
+        """Write down a model that forgot, and make it the app's own. One in which the target still is has not forgotten
+        it: the same request can be made again, to climb higher."""
         record_result(self.run, made, before)
-        self.keep(made.state, (*before.served, *made.requests))
+        still_there = isinstance(made, Climb) and made.word in NOT_DONE
+        self.keep(made.state, before.served if still_there else (*before.served, *made.requests))
 
     def answer_served(self, asked: Asked, federation: Federation) -> None:
         """Answer from the record; for a ledger's job with what an examination finds while the nodes are there."""

@@ -15,6 +15,8 @@ SCOUT_RUNG = "scout"
 """The name under which the scout is kept, beside the rungs."""
 NOT_KEPT = ("harmful", "diverged")
 """The words of rungs whose model is not used."""
+NOT_DONE = ("not forgotten", *NOT_KEPT)
+"""Words of a climb after which the target is still in the model."""
 STAYS = "So the model stays as it was."
 
 
