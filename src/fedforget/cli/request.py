@@ -157,7 +157,7 @@ def extend(
 
 @ledger_command(request_app, "retry", Permission.RETRY)
 def retry(ledger: Ledger, who: Acting, id: IdArgument) -> Shown:
-    """Queue a failed request again."""
+    """Queue a failed request again, to be served as before."""
     return _changed(ledger.requests.retry(ledger.requests.find(id).id, actor=who.actor))
 
 
@@ -190,7 +190,7 @@ def again(
     id: IdArgument,
     effort: Annotated[str, typer.Option(metavar="RUNG", help="overwrite, rebuild or retrain.")] = "retrain",
 ) -> Shown:
-    """Have a request tried on one rung that waits for a decision or failed; see `options`."""
+    """Try a request again that waits for a decision or failed, on the rung that is named; see `options`."""
     found = ledger.requests.find(id)
     ledger.decisions.again(found.id, effort, actor=who.actor)
     return _changed(ledger.requests.get(found.id))
