@@ -6,9 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -58,6 +60,31 @@ def receiver() -> Iterator[Receiver]:
     yield found
     found.server.shutdown()
     found.server.server_close()
+
+
+@pytest.mark.real
+def test_an_address_that_answers_letter_by_letter_holds_nothing_up(world: World, monkeypatch: pytest.MonkeyPatch):
+    """Each letter comes in time, and the answer never."""
+    monkeypatch.setattr(webhooks, "TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(b"HTTP/1.1 200 OK\r\nx: ")
+                for _ in range(50):
+                    connection.sendall(b"x")
+                    time.sleep(0.1)
+
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        world.ledger.webhooks.add("slow", f"http://127.0.0.1:{server.getsockname()[1]}/hook", actor="ada")
+        world.ask()
+        began = time.monotonic()
+        assert world.ledger.webhooks.deliver() == 0
+        assert time.monotonic() - began < 3.0
+        assert "does not answer (TimeoutError)" in (world.ledger.webhooks.all()[0].problem or "")
+        dripping.join(10.0)
 
 
 def test_every_change_of_state_in_order_and_signed(world: World, receiver: Receiver):
