@@ -133,6 +133,13 @@ def test_receipt_identity_and_search(program: Program, world: World):
     assert found(text="%") == found(verdict="exact") == found(received_from="2026-01-06T00:00:00") == 0
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_moment_beyond_the_calendar_is_refused(program: Program, moment: str):
+    for name in ("received_from", "received_before", "due_before"):
+        answer = program(Role.OFFICER).get("/api/v1/requests", params={name: moment})
+        assert (answer.status_code, "no moment of this calendar" in answer.json()["detail"]) == (422, True)
+
+
 def test_served_in_another_way(program: Program, world: World):
     oscar, request = program(Role.OFFICER), world.ask()
     change = {"keep_days": 5, "four_eyes": True, "settings": {"at_most": "rebuild"}, "reason": "We want it so."}

@@ -147,7 +147,10 @@ def list_requests(
 
 def _in_utc(moment: datetime | None) -> datetime | None:
     """As everywhere here, where no time zone is said."""
-    return moment.replace(tzinfo=UTC) if moment is not None and moment.tzinfo is None else moment
+    try:
+        return moment and (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except OverflowError:
+        raise InputError(f"{moment} is no moment of this calendar in UTC; name a later or an earlier one.") from None
 
 
 def _shown(visitor: Visitor, rows: Sequence[Request]) -> list[RequestOut]:
