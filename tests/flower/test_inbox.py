@@ -27,6 +27,7 @@ from fedforget.params import digest
 from fedforget.requests import ErasureRequest, requests_id
 from fedforget.runs.attached import AttachedRun
 from fedforget.runs.audit import audit_run
+from fedforget.runs.climb import Climb
 from fedforget.runs.record import Result as Record
 
 TWOS, ONES = ErasureRequest.of_class(0, 2), ErasureRequest.of_class(1, 1)
@@ -200,6 +201,22 @@ def test_a_request_that_ended_with_the_target_in_the_model_can_be_made_again(
     start(app_of(folder), sites(tmp_path), 3, each)
     assert words[2:] == [word, "exact"]
     assert states[2:] == [False, True]
+
+
+def test_a_retraining_is_not_exact_where_a_node_lost_what_was_withdrawn_before(tmp_path: Path):
+    """The app's own rounds leave out what the nodes remember, and nothing else."""
+    strategy = app_of(tmp_path / "app")
+    strategy.request(partition=0, label=2, method="retrain")
+    result = start(strategy, sites(tmp_path), 1)
+    NodeStore(tmp_path / "nodes" / "site-0", 0).undo(requests_id([TWOS]), anyway=True)
+    later = app_of(tmp_path / "app")
+    later.request(partition=1, label=1, method="retrain")
+    start(later, sites(tmp_path), 1, begin=result.arrays)
+    first, second = strategy.served[0], later.served[0]
+    assert isinstance(first, Climb)
+    assert isinstance(second, Climb)
+    assert (first.word, second.word) == ("exact", "not enough evidence")
+    assert second.rungs[-1].reason.startswith("Client 0's node no longer leaves out all that was withdrawn there")
 
 
 class Kill(BaseException):

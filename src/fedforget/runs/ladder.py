@@ -285,8 +285,18 @@ class _Climber:
     def _retrained(self, training: OwnTraining) -> Forgetting:
         model, settings = self._federation.model, RetrainSettings()
         state, cost = training(fresh_start(model, self._schedule, settings))
-        exact = is_drawn(model, self._schedule, settings)
-        return Forgetting(state, "retrain", "default", self._requests, cost, settings, exact=exact)
+        notes = self._trained_on_again()
+        exact = is_drawn(model, self._schedule, settings) and not notes
+        return Forgetting(state, "retrain", "default", self._requests, cost, settings, {}, notes, exact)
+
+    def _trained_on_again(self) -> tuple[str, ...]:
+        """Who no longer leaves out what was served: in an app's own training nobody but the nodes does."""
+        asked = {request.client for request in self._served} & set(self._meter.clients)
+        left: list[dict[int, float]] = []
+        for exclude in ((), self._exclude) if asked else ():
+            task = CountSamples(seed=self._schedule.seed, threads=self._schedule.threads, exclude=exclude)
+            left.append({reply.client: reply.numbers["samples"] for reply in self._meter.ask(task, {}, asked)})
+        return tuple(AGAIN.format(client) for client in sorted(asked) if left[0][client] != left[1][client])
 
     def _kept_rung(self, name: str) -> _Tried | None:
         known = None if self._kept is None else self._kept.load(name)
@@ -330,6 +340,8 @@ class _Climber:
         """The word and the reason where there is nothing to check, or nothing to check by."""
         if made.exact:
             return "exact", " ".join(by_construction(made.assumed)) if made.assumed else NEVER_SAW
+        if self._training is not None and name == "retrain" and made.notes:
+            return "not enough evidence", made.notes[0]
         return "not enough evidence", GIVEN_WEIGHTS if name == "retrain" else NO_CHECK
 
     def _ends(self, rung: Rung) -> bool:
@@ -420,5 +432,9 @@ DEAR = "Overwriting is not tried: it would cost not much less here than a model 
 LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
+AGAIN = (
+    "Client {}'s node no longer leaves out all that was withdrawn there, so the app trained on that again; give the "
+    "node the state-dir of then, unless its operator took the request back."
+)
 NOBODY_HOLDS_OUT = "No other site holds data out, so no check can say what a rung below retrain forgot or spoiled."
 NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."
