@@ -149,6 +149,10 @@ def test_every_command_has_help(fedforget: Command, command: str):
     assert "--json" in said.out
 
 
+def test_the_help_of_a_command_says_what_its_arguments_are(fedforget: Command):
+    assert "The run folder." in fedforget("audit", "--help").out
+
+
 def test_train_forget_and_audit_as_json(fedforget: Command, tmp_path: Path):
     run = tmp_path / "run"
     learnt = (*SMALL[:-2], "--rounds", "10", "--backdoor", "client=0,class=3")
