@@ -19,10 +19,11 @@ from fedforget.runs.train import train_run
 
 HERE = Path(__file__).parent
 DATABASES_DIFFER = (
-    "test_at_once.py", "test_chain.py", "test_consistency.py", "test_histories.py", "test_intake.py::test_from_several",
-    "test_migrations.py", "test_rules.py", "test_work.py", "test_worker.py::test_two_workers",
+    "test_at_once.py", "test_backup.py::test_there_and_back", "test_chain.py", "test_consistency.py",
+    "test_histories.py", "test_intake.py::test_from_several", "test_migrations.py", "test_rules.py", "test_work.py",
+    "test_worker.py::test_two_workers",
 )  # fmt: skip
-"""Rules, locks, order and migrations are PostgreSQL's own: here it is in `make test`."""
+"""Rules, locks, order, types and migrations are PostgreSQL's own: here it is in `make test`."""
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -23,7 +23,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from sqlalchemy import Connection, TableClause, column, insert, inspect, select, table
+from sqlalchemy import Boolean, ColumnClause, Connection, TableClause, column, insert, inspect, select, table
+from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
@@ -177,10 +178,14 @@ def _load(archive: Archive, connection: Connection) -> None:
 
 def _tables(connection: Connection) -> dict[str, TableClause]:
     """The tables as they are in this database, whatever version, after those that they refer to. Values come and go as
-    plain text and numbers."""
+    plain text and numbers; yes and no are the numbers 1 and 0 in SQLite, and not in PostgreSQL."""
     inspector = inspect(connection)
     names = [name for name, _ in inspector.get_sorted_table_and_fkc_names() if name and name not in LEFT_OUT]
-    return {name: table(name, *(column(str(c["name"])) for c in inspector.get_columns(name))) for name in names}
+    return {name: table(name, *(_column(found) for found in inspector.get_columns(name))) for name in names}
+
+
+def _column(found: ReflectedColumn) -> ColumnClause[Any]:
+    return column(found["name"], Boolean() if isinstance(found["type"], Boolean) else None)
 
 
 def _add(tar: tarfile.TarFile, name: str, file: IO[bytes]) -> str:
