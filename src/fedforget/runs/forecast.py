@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedforget.federation.beside import Left
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule
+from fedforget.federation.sight import Left
 from fedforget.federation.tasks import CountSamples
 from fedforget.methods.rebuild import RebuildSettings, kernel_to_turn, last_part
 from fedforget.models import Prepared

@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 
 from fedforget.audit.check import CheckBeside, seen_in
-from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import Cost, Meter
 from fedforget.federation.rounds import Schedule, further_round, run_round
+from fedforget.federation.sight import Left, Sight, look
 from fedforget.methods import RUNGS
 from fedforget.methods.scout import MIN_SAMPLES, train_scout
 from fedforget.params import State, copy_state
