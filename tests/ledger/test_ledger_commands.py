@@ -153,6 +153,9 @@ def test_a_federation_says_below_which_forecast_it_is_simply_retrained(fedforget
     assert fedforget.json("ledger", "register", "plain", run)["settings"] == {"exact_below": 60.0}
     assert fedforget.json("ledger", "register", "climbs", run, "--exact-below", 0)["settings"] == {"exact_below": 0.0}
     assert fedforget.json("ledger", "register", "exact", run, "--method", "retrain")["settings"] == {}
+    alone = fedforget.json("ledger", "register", "alone", run, "--effort", "retrain", "--four-eyes", "--together", 3)
+    assert (alone["settings"]["lowest"], alone["settings"]["at_most"]) == ("retrain", "retrain")
+    assert (alone["four_eyes"], alone["together"], alone["audit_level"]) == (True, 3, "quick")
     for words, complaint in (
         (("--exact-below", -1), "'exact_below' of 'ladder' is -1.0, but it must be a finite number, 0 or larger"),
         (("--exact-below", 5, "--method", "retrain"), "'retrain' has no setting 'exact_below'"),

@@ -6,17 +6,25 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 import typer
 
 from fedforget.cli.acting import Acting, check_may, operator
-from fedforget.cli.service import HomeOption, LedgerOption, ReasonOption, Shown, ledger_command, needs_service
+from fedforget.cli.service import (
+    HomeOption,
+    LedgerOption,
+    ReasonOption,
+    Serving,
+    Shown,
+    ledger_command,
+    needs_service,
+    settings_of,
+)
 from fedforget.cli.terminal import JsonOption, print_result
 from fedforget.console.permissions import Permission
 from fedforget.data.files import write_text
 from fedforget.errors import InputError
-from fedforget.methods import DEFAULT_METHOD
 
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
@@ -165,45 +173,24 @@ def register(
     place: Annotated[
         Path, typer.Argument(help="A run folder, a Flower federation's TOML file, or an app's inbox.", metavar="PLACE")
     ],
-    method: Annotated[str, typer.Option(help="The method that serves its requests.")] = DEFAULT_METHOD,
-    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
-    exact_below: Annotated[
-        float | None,
-        typer.Option(
-            help="Retrain at once where that is forecast to take fewer seconds (default: 60); 0: always climb.",
-            metavar="SECONDS",
-        ),
-    ] = None,
-    audit_level: Annotated[str, typer.Option(help="alone, quick or full.")] = "quick",
-    accuracy_limit: Annotated[
-        float, typer.Option(help="Points of retained accuracy that requests may cost in all.")
-    ] = 2.0,
-    keep_days: Annotated[int, typer.Option(help="How long superseded weights stay.")] = 30,
-    together: Annotated[int, typer.Option(help="How many waiting requests are served in one go.")] = 1,
-    allowance: Annotated[
-        int, typer.Option(help="How often in 30 days a client may send it up to Retrain without an officer.")
-    ] = 3,
+    **served: Unpack[Serving],
 ) -> Shown:
     """Register what requests can be about: a trained run folder, a Flower federation, or a running Flower app.
 
     A Flower federation is named by a TOML file with its connection, Flower's home and the run: see
-    examples/deploy/federation.toml. A running app that uses `Forget` is named by its
-    inbox, the folder of Forget(folder=...)."""
-    from fedforget.ledger.executor_attached import is_attached, register_attached
+    examples/deploy/federation.toml. A running app that uses `Forget` is named by its inbox, the folder of
+    Forget(folder=...).
+
+    Where nothing else is said: the ladder, Retrain at once below 60 seconds, audit level quick, an accuracy limit of 2
+    points, 30 days, one request at a time, an allowance of 3, two eyes."""
+    from fedforget.ledger.executor_attached import is_attached
     from fedforget.ledger.executor_flower import register_flower
 
     if not place.exists():
         raise InputError(f"There is no file or folder {place}.")
-    add: Any = ledger.federations.register_run
-    if place.is_file():
-        add = partial(register_flower, ledger)
-    elif is_attached(place):
-        add = partial(register_attached, ledger)
-    federation = add(
-        name, place, actor=who.actor, method=method, preset=preset, audit_level=audit_level,
-        accuracy_limit=accuracy_limit, keep_days=keep_days, together=together, allowance=allowance,
-        settings={} if exact_below is None else {"exact_below": exact_below},
-    )  # fmt: skip
+    flower = place.is_file() or is_attached(place)
+    add = partial(register_flower, ledger) if flower else ledger.federations.register_run
+    federation = add(name, place, actor=who.actor, **settings_of(served))
     line = f"Registered {federation.name}: {federation.method} ({federation.preset})."
     return Shown(federation.to_json(), [line])
 
@@ -214,30 +201,11 @@ def change(
     who: Acting,
     name: Annotated[str, typer.Argument(help="The federation.", metavar="NAME")],
     reason: ReasonOption,
-    method: Annotated[str | None, typer.Option(help="The method that serves its requests.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A preset of the method.")] = None,
-    effort: Annotated[str | None, typer.Option(metavar="RUNG", help="Try this one rung alone.")] = None,
-    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")] = None,
-    exact_below: Annotated[float | None, typer.Option(help="Retrain at once below so many seconds.")] = None,
-    audit_level: Annotated[str | None, typer.Option(help="alone, quick or full.")] = None,
-    accuracy_limit: Annotated[float | None, typer.Option(help="Points of retained accuracy in all.")] = None,
-    keep_days: Annotated[int | None, typer.Option(help="How long superseded weights stay.")] = None,
-    together: Annotated[int | None, typer.Option(help="How many waiting requests are served in one go.")] = None,
-    allowance: Annotated[int | None, typer.Option(help="Climbs to Retrain of a client in 30 days.")] = None,
-    four_eyes: Annotated[
-        bool | None, typer.Option("--four-eyes/--two-eyes", help="Who submitted or accepted does not decide.")
-    ] = None,
+    **served: Unpack[Serving],
 ) -> Shown:
     """Serve a federation's requests in another way from now on; what is left out stays."""
-    if four_eyes is False:
+    if served.get("four_eyes") is False:
         check_may(ledger, who, Permission.LIFT_FOUR_EYES)
-    rungs = {"lowest": effort, "at_most": at_most or effort, "exact_below": exact_below}
-    given = {
-        "method": method, "preset": preset, "audit_level": audit_level, "accuracy_limit": accuracy_limit,
-        "keep_days": keep_days, "together": together, "allowance": allowance, "four_eyes": four_eyes,
-        "settings": {key: value for key, value in rungs.items() if value is not None} or None,
-    }  # fmt: skip
-    changes: Any = {key: value for key, value in given.items() if value is not None}
-    federation = ledger.federations.change(name, reason, actor=who.actor, **changes)
+    federation = ledger.federations.change(name, reason, actor=who.actor, **settings_of(served))
     line = f"{federation.name} is served by {federation.method} ({federation.preset}) from now on."
     return Shown(federation.to_json(), [line])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 import typer
 from rich import box
 from rich.table import Table
 
 from fedforget.cli.acting import Acting
-from fedforget.cli.service import ReasonOption, Shown, ledger_command
+from fedforget.cli.service import Choice, ReasonOption, Shown, ledger_command
 from fedforget.cli.targets import ClassOption, FeatureOption, SamplesOption, WholeOption, read_options
 from fedforget.console.permissions import Permission
 from fedforget.data.files import write_text
@@ -21,7 +21,6 @@ from fedforget.errors import InputError
 if TYPE_CHECKING:
     from fedforget.ledger.book import Ledger
     from fedforget.ledger.schema import Request
-    from fedforget.ledger.serving import Choices
 
 request_app = typer.Typer(
     help="Requests in the ledger: submit, list, accept, decide, show, print, and more.",
@@ -207,15 +206,9 @@ def choose(
     ledger: Ledger,
     who: Acting,
     id: IdArgument,
-    effort: Annotated[str | None, typer.Option(metavar="RUNG", help="Try this one rung alone.")] = None,
-    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")] = None,
-    method: Annotated[str | None, typer.Option(help="The method that serves it.")] = None,
-    accuracy_limit: Annotated[float | None, typer.Option(help="Points of retained accuracy it may cost.")] = None,
-    keep_days: Annotated[int | None, typer.Option(help="How long models stay that still know the data.")] = None,
+    **choices: Unpack[Choice],
 ) -> Shown:
     """Say how one request is served; what is left out is as the federation has it."""
-    choices: Choices = {"effort": effort, "at_most": at_most, "method": method}
-    choices |= {"accuracy_limit": accuracy_limit, "keep_days": keep_days}
     return _changed(ledger.requests.choose(ledger.requests.find(id).id, choices, actor=who.actor))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, get_args, get_type_hints
 
 import typer
 from rich.table import Table
@@ -39,6 +39,45 @@ AsOption = Annotated[
     ),
 ]
 ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence.")]
+
+
+class Choice(TypedDict, total=False):
+    """How one request is served, or those of a federation, as options."""
+
+    effort: Annotated[str | None, typer.Option(metavar="RUNG", help="Try this one rung alone.")]
+    at_most: Annotated[str | None, typer.Option(metavar="RUNG", help="Climb no higher than this rung.")]
+    method: Annotated[str | None, typer.Option(help="The method that serves.")]
+    accuracy_limit: Annotated[float | None, typer.Option(help="Points of retained accuracy that may be lost.")]
+    keep_days: Annotated[int | None, typer.Option(help="How long models stay that still know the data.")]
+
+
+class Serving(Choice, total=False):
+    """What else there is to say of a federation."""
+
+    preset: Annotated[str | None, typer.Option(help="A preset of the method.")]
+    exact_below: Annotated[
+        float | None,
+        typer.Option(
+            help="Retrain at once where that is forecast to take fewer seconds; 0: always climb.", metavar="SECONDS"
+        ),
+    ]
+    audit_level: Annotated[str | None, typer.Option(help="alone, quick or full.")]
+    together: Annotated[int | None, typer.Option(help="How many waiting requests are served in one go.")]
+    allowance: Annotated[
+        int | None, typer.Option(help="How often in 30 days a client may send it up to Retrain without an officer.")
+    ]
+    four_eyes: Annotated[
+        bool | None, typer.Option("--four-eyes/--two-eyes", help="Who submitted or accepted does not decide.")
+    ]
+
+
+def settings_of(given: Serving) -> Any:
+    """What was said, as `ledger.federations` takes it; what was left out is not in it."""
+    effort = given.get("effort")
+    rungs = {"lowest": effort, "at_most": given.get("at_most") or effort, "exact_below": given.get("exact_below")}
+    settings = {name: value for name, value in rungs.items() if value is not None}
+    said = {name: value for name, value in given.items() if value is not None and name not in ("effort", *rungs)}
+    return said | ({"settings": settings} if settings else {})
 
 
 class Shown(NamedTuple):
@@ -88,14 +127,18 @@ def ledger_command(group: typer.Typer, name: str, permission: Permission | None 
             if shown.status:
                 raise typer.Exit(shown.status)
 
-        own = list(signature(work).parameters.values())[1 if permission is None else 2 :]
         hints = get_type_hints(work, localns={"Ledger": Any}, include_extras=True)  # its class is not imported
-        options = [] if permission is None else [_option("as_account", AsOption, None)]
+        options = []
+        for item in list(signature(work).parameters.values())[1 if permission is None else 2 :]:
+            kind = hints[item.name]
+            if item.kind is Parameter.VAR_KEYWORD:  # **given: Unpack[...], each an option that may be left out
+                named = get_type_hints(get_args(kind)[0], include_extras=True)
+                options += [_option(name, hint, None) for name, hint in named.items()]
+            else:
+                options.append(_option(item.name, kind, item.default))
+        options += [] if permission is None else [_option("as_account", AsOption, None)]
         options += [_option("home", HomeOption, None), _option("url", LedgerOption, None)]
-        options += [_option("as_json", JsonOption, False)]
-        vars(command)["__signature__"] = Signature(
-            [*(_option(item.name, hints[item.name], item.default) for item in own), *options]
-        )
+        vars(command)["__signature__"] = Signature([*options, _option("as_json", JsonOption, False)])
         group.command(name, help=work.__doc__)(command)
         return work
 

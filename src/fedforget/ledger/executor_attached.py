@@ -13,10 +13,8 @@ from pathlib import Path
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
-from fedforget.ledger.book import Ledger
 from fedforget.ledger.federations import Description, Holding
 from fedforget.ledger.keeper import Keeper
-from fedforget.ledger.schema import Federation
 from fedforget.runs.attached import REFUSED, SERVED, AttachedRun
 from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, Outcome
@@ -40,20 +38,6 @@ def describe_attached(folder: Path) -> tuple[Description, dict[str, Tensor]]:
         for one in said["clients"]
     ]
     return {"classes": list(map(str, range(said["classes"]))), "clients": clients, "shape": []}, app.run.load_model()
-
-
-def register_attached(ledger: Ledger, name: str, folder: Path, *, actor: str, **settings: object) -> Federation:
-    """Make an attached app one that requests can be about."""
-    description, model = describe_attached(folder)
-    return ledger.federations.register(
-        name,
-        "flower",
-        str(folder.resolve()),
-        description,
-        model,
-        actor=actor,
-        **settings,  # type: ignore[arg-type]
-    )
 
 
 class AttachedExecutor:

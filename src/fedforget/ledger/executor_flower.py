@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedforget.errors import FedForgetError, InputError
+from fedforget.ledger.executor_attached import describe_attached
 from fedforget.ledger.federations import Description, Holding, describe_run, prepared
 from fedforget.ledger.keeper import Keeper
 from fedforget.ledger.run_folders import read_run
@@ -107,11 +108,12 @@ def describe_flower(file: Path) -> tuple[Description, dict[str, Tensor]]:
     return prepared(described, run.config), model
 
 
-def register_flower(ledger: Ledger, name: str, file: Path, *, actor: str, **settings: Any) -> Federation:
-    """Make a Flower federation one that requests can be about; `file` describes it."""
-    description, model = describe_flower(file)
-    place = str(file.resolve())
-    return ledger.federations.register(name, "flower", place, description, model, actor=actor, **settings)
+def register_flower(ledger: Ledger, name: str, place: Path, *, actor: str, **settings: Any) -> Federation:
+    """Make a Flower federation one that requests can be about: by the file that describes it, or an attached app by its
+    folder."""
+    description, model = describe_attached(place) if place.is_dir() else describe_flower(place)
+    where = str(place.resolve())
+    return ledger.federations.register(name, "flower", where, description, model, actor=actor, **settings)
 
 
 def run_words(config: RunConfig, entries: Mapping[str, Any]) -> str:
