@@ -60,6 +60,11 @@ def held_lock(path: Path, wait: bool = False) -> Iterator[bool]:
         yield True
 
 
+def make_folder(folder: Path) -> None:
+    with writing():
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def sha256_of_file(path: Path) -> str:
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

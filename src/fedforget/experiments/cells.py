@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from fedforget.data.files import held_lock, writing
+from fedforget.data.files import held_lock, make_folder, writing
 from fedforget.data.locations import CHECKOUT
 from fedforget.errors import InputError
 
@@ -67,13 +67,12 @@ class CellFile:
         if cell["key"] in self.cells:
             raise InputError(f"Cell {cell['key']} is in {self.path} already.")
         line = json.dumps(cell, allow_nan=False).encode() + b"\n"
-        with writing():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "ab") as handle:
-                handle.truncate(self._whole)
-                handle.write(line if self._ended else b"\n" + line)
-                handle.flush()
-                os.fsync(handle.fileno())
+        make_folder(self.path.parent)
+        with writing(), open(self.path, "ab") as handle:
+            handle.truncate(self._whole)
+            handle.write(line if self._ended else b"\n" + line)
+            handle.flush()
+            os.fsync(handle.fileno())
         self._whole += len(line) + (not self._ended)
         self._ended = True
         self.cells[cell["key"]] = dict(cell)
@@ -92,8 +91,7 @@ class CellFile:
 @contextmanager
 def alone(path: Path) -> Iterator[CellFile]:
     """The file at `path`, with other processes kept from adding to it."""
-    with writing():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with held_lock(path) as ours:
         if not ours:
             raise InputError(

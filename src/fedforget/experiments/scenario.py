@@ -21,7 +21,7 @@ from fedforget.audit.measures import measure, share_as_trained
 from fedforget.audit.membership import KEPT_BY_AUDIT
 from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Corner, Trigger
-from fedforget.data.files import write_bytes, writing
+from fedforget.data.files import make_folder, write_bytes
 from fedforget.data.partition import partition
 from fedforget.errors import DivergedError, InputError
 from fedforget.experiments.configurations import ASKING_CLIENT
@@ -328,8 +328,7 @@ def keep(path: Path, state: Mapping[str, Tensor]) -> None:
     buffer = io.BytesIO()
     torch.save({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, buffer)
     data = buffer.getvalue()
-    with writing():
-        path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     write_bytes(path, hashlib.sha256(data).digest() + data)
 
 

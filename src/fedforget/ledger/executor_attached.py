@@ -12,6 +12,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from fedforget.data.files import make_folder
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.federations import Description, Holding
 from fedforget.ledger.keeper import Keeper
@@ -19,7 +20,6 @@ from fedforget.runs.attached import REFUSED, SERVED, AttachedRun
 from fedforget.runs.folder import Run
 from fedforget.runs.job import Job, Outcome
 from fedforget.runs.record import Figures, Result
-from fedforget.runs.store import make_folder
 
 LOOK_EVERY_S = 0.5
 

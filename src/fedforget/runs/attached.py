@@ -11,15 +11,14 @@ The running app looks into the queue before each of its rounds (`flower.strategy
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fedforget.audit.case import Case
 from fedforget.audit.measures import Measures, measure_clients, share_as_trained, share_as_true
-from fedforget.data.files import write_bytes, writing
+from fedforget.data.files import make_folder, write_bytes
 from fedforget.errors import InputError
 from fedforget.federation.evaluation import Evaluation
 from fedforget.federation.observed import silent
@@ -33,26 +32,14 @@ from fedforget.runs.audit import judge_models
 from fedforget.runs.climb import NOT_DONE, Climb
 from fedforget.runs.config import AT_NODES, RunConfig
 from fedforget.runs.folder import Run, Trunk
+from fedforget.runs.forget import Asked as Asked
 from fedforget.runs.forget import read_queued, record_result, results_of
 from fedforget.runs.record import BEFORE, Figures, Result
-from fedforget.runs.store import make_folder, model_bytes, read_sealed, write_sealed
+from fedforget.runs.store import model_bytes, read_sealed, write_sealed
 from fedforget.runs.told import ended_at
 
 TRAINED_ON = "The app had trained on since the version before, and went on from this model at once."
 SERVED, REFUSED, WAITING = "served", "refused", "waiting"
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A request that waits in the queue."""
-
-    path: Path
-    requests: tuple[ErasureRequest, ...]
-    method: str
-    preset: str | None
-    settings: dict[str, Any]
-    job: str = ""
-    """The worker's job that it is, if a ledger asked: then the result is examined."""
 
 
 class AttachedRun:
@@ -94,8 +81,7 @@ class AttachedRun:
         data = model_bytes(state)
         sha256 = hashlib.sha256(data).hexdigest()
         name = f"checkpoints/{sha256[:16]}.safetensors"
-        with writing():
-            (self.run.folder / "checkpoints").mkdir(exist_ok=True)
+        make_folder(self.run.folder / "checkpoints")
         write_bytes(self.run.folder / name, data)
         trunk = Trunk(name, sha256, tuple(served))
         write_sealed(self.run.folder / "state.json", {"round": self.run.config.schedule.rounds, **trunk.to_json()})
@@ -121,7 +107,7 @@ class AttachedRun:
         found = []
         for path in self.run.queued():
             try:
-                found.append(Asked(path, *read_queued(path), job=str(json.loads(path.read_text()).get("job", ""))))
+                found.append(read_queued(path))
             except InputError as error:
                 write_sealed(self._answer(path.stem), {"state": REFUSED, "reason": str(error), "job": ""})
                 path.unlink()

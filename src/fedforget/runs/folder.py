@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.data.files import held_lock, write_json, write_text, writing
+from fedforget.data.files import held_lock, make_folder, write_json, write_text
 from fedforget.errors import InputError
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
@@ -74,8 +74,7 @@ class Run:
             raise InputError(f"Run folder {folder} exists already; resume it with --resume, or choose another --out.")
         if folder.exists() and (not folder.is_dir() or {path.name for path in folder.iterdir()} - {"run.json.part"}):
             raise InputError(f"{folder} exists and is not an empty folder; choose another --out.")
-        with writing():
-            folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_sealed(folder / "run.json", {"version": VERSION, "config": config.to_json()})
         run = cls(folder)
         run.save_round(0, initial, served=())
@@ -123,8 +122,7 @@ class Run:
 
         A request served between two rounds makes another model of the same round, so it gets another file."""
         name = f"checkpoints/round-{round:03d}{f'-served-{len(served)}' if served else ''}.safetensors"
-        with writing():
-            (self.folder / "checkpoints").mkdir(exist_ok=True)
+        make_folder(self.folder / "checkpoints")
         checksum = save_model(self.folder / name, state)
         trunk = Trunk(name, checksum, tuple(served))
         write_sealed(self.folder / "state.json", {"round": round, **trunk.to_json()})
@@ -161,8 +159,7 @@ class Run:
             raise InputError(f"{path} is damaged and cannot be read; restore it from a backup or delete it.") from None
 
     def enqueue(self, name: str, values: Mapping[str, Any]) -> None:
-        with writing():
-            (self.folder / "queue").mkdir(exist_ok=True)
+        make_folder(self.folder / "queue")
         write_json(self.folder / "queue" / f"{name}.json", values)
 
     def queued(self) -> list[Path]:

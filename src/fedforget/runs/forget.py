@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedforget.data.files import make_folder
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.observed import Progress, Watched, silent
 from fedforget.federation.seam import Federation
@@ -27,22 +29,23 @@ from fedforget.runs.climb import SCOUT_RUNG, Climb
 from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.ladder import forget
 from fedforget.runs.record import MODEL, RESULT, Result
-from fedforget.runs.store import FolderRungs, NotedModel, make_folder, save_model
+from fedforget.runs.store import FolderRungs, NotedModel, save_model
 from fedforget.runs.told import TellingRungs
 
 
 def serve_queue(run: Run, federation: Federation, state: State) -> State:
     """Serve what arrived since the last round. The trunk itself moves: later rounds train without the targets."""
     for path in run.queued():
-        requests, method, preset, overrides = read_queued(path)
-        fresh = tuple(request for request in requests if request not in run.served)
+        asked = read_queued(path)
+        method, preset = asked.method, asked.preset
+        fresh = tuple(request for request in asked.requests if request not in run.served)
         if fresh:
-            unfinished = _Unfinished(run, fresh, method, preset, overrides, (run.served, run.rounds_done))
+            unfinished = _Unfinished(run, fresh, method, preset, asked.settings, (run.served, run.rounds_done))
             try:
                 result = forget(
                     federation, state, fresh, run.config.schedule, method, preset,
                     served=run.served, history=run.history, checkpoints=unfinished.rounds, kept=unfinished.rungs,
-                    **overrides,
+                    **asked.settings,
                 )  # fmt: skip
             except FedForgetError as error:
                 # The request fails, not the run: it leaves the queue, and training can go on without it.
@@ -67,19 +70,34 @@ def serve_late(run: Run, federation: Federation, progress: Progress) -> None:
             if not alone:
                 return
             for path in run.queued():
-                requests, method, preset, overrides = read_queued(path)
+                asked = read_queued(path)
                 try:
-                    branch_off(run, run.trunk, federation, requests, method, preset, progress, overrides)
+                    branch_off(
+                        run, run.trunk, federation, asked.requests, asked.method, asked.preset, progress, asked.settings
+                    )
                 finally:
                     path.unlink()
 
 
-def read_queued(path: Path) -> tuple[tuple[ErasureRequest, ...], str, str, dict[str, Any]]:
-    """(requests, method, preset, single settings) of a queued file."""
+@dataclass(frozen=True)
+class Asked:
+    """A request that waits in the queue."""
+
+    path: Path
+    requests: tuple[ErasureRequest, ...]
+    method: str
+    preset: str
+    settings: dict[str, Any]
+    job: str = ""
+    """The worker's job that it is, if a ledger asked: then the result is examined."""
+
+
+def read_queued(path: Path) -> Asked:
     try:
         asked = json.loads(path.read_text())
         requests = tuple(ErasureRequest.from_json(values) for values in asked["requests"])
-        return requests, asked["method"], asked["preset"], dict(asked["settings"])
+        job = str(asked.get("job", ""))
+        return Asked(path, requests, asked["method"], asked["preset"], dict(asked["settings"]), job)
     except (ValueError, KeyError, TypeError):
         raise InputError(f"The queued request {path} is damaged; delete it and ask again.") from None
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedforget.data.files import writing
+from fedforget.data.files import make_folder, writing
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.methods import RUNGS
 from fedforget.requests import ErasureRequest
@@ -94,8 +94,8 @@ def prepare(folder: Path, job: Job) -> None:
     """Make `folder` this job's. What an interruption left of the same job stays; of another, only its oracles do."""
     if Job.read(folder) != job:
         clear(folder)
+        make_folder(folder)
         with writing():
-            folder.mkdir(parents=True, exist_ok=True)
             if job.history is not None:
                 (folder / "history").symlink_to(job.history)
         write_sealed(folder / "run.json", {"version": VERSION, "config": job.config.to_json()})

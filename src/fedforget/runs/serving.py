@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedforget.data.files import write_bytes
+from fedforget.data.files import make_folder, write_bytes
 from fedforget.errors import InputError
 from fedforget.federation.observed import Progress
 from fedforget.federation.seam import Federation
@@ -17,7 +17,6 @@ from fedforget.runs.folder import Run, Trunk
 from fedforget.runs.forget import branch_folder, branch_off
 from fedforget.runs.job import Job, Outcome, each_once
 from fedforget.runs.record import BEFORE, MODEL, Result
-from fedforget.runs.store import make_folder
 
 NOTHING = ("none", "forgotten before")
 """The method and preset where there was nothing left to forget."""

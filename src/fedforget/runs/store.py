@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.data.files import write_bytes, write_json, writing
+from fedforget.data.files import make_folder, write_bytes, write_json, writing
 from fedforget.errors import InputError
 from fedforget.params import State
 
@@ -103,8 +103,8 @@ class FolderHistory:
                 yield int(name.removeprefix("client-")), self._load(round, name)
 
     def begin(self, round: int, state: Mapping[str, Tensor]) -> None:
+        make_folder(self._path(round, "sent").parent)
         with writing():
-            self._path(round, "sent").parent.mkdir(parents=True, exist_ok=True)
             self._note_path(round).unlink(missing_ok=True)
         self._sums = {"sent": save_model(self._path(round, "sent"), state)}
 
@@ -132,11 +132,6 @@ class FolderHistory:
             return dict(read_sealed(path)["sha256"])
         except (ValueError, KeyError):
             raise InputError(f"{path} is damaged and cannot be read; restore it from a backup.") from None
-
-
-def make_folder(folder: Path) -> None:
-    with writing():
-        folder.mkdir(parents=True, exist_ok=True)
 
 
 class NotedModel:
