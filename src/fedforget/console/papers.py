@@ -11,11 +11,10 @@ from starlette.responses import RedirectResponse, Response
 from fedforget.console.models import LineageOut
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
-from fedforget.console.rendering import attachment, render, shown_on
-from fedforget.console.requests import HTML_FILE, JSON_FILE, Id, Reader
+from fedforget.console.rendering import file_to_keep, render, shown_on
+from fedforget.console.requests import HTML_FILE, JSON_FILE, Id, Reader, paper_of
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router
-from fedforget.ledger.errors import MissingError
 from fedforget.ledger.letters import draft, letters_for
 from fedforget.ledger.papers import Paper, certificate_paper
 from fedforget.ledger.printing import paper_html, paper_pdf
@@ -35,10 +34,7 @@ def _file(media: str) -> dict[int | str, dict[str, Any]]:
 
 
 def _paper(visitor: Visitor, id: str) -> Paper:
-    visitor.request(id)
-    signed = visitor.ledger.versions.certificate_of(id)
-    if signed is None:
-        raise MissingError("The request has no certificate yet.")
+    signed = paper_of(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
     return certificate_paper(signed.content, visitor.ledger.withdrawals.withdrawn(signed))
 
 
@@ -54,8 +50,7 @@ def printed_certificate(visitor: Reader, id: Id) -> Response:
 @pages.get("/requests/{id}/certificate.pdf")
 def certificate_as_pdf(visitor: Reader, id: Id) -> Response:
     """The same page, to file."""
-    name = f"certificate-{visitor.request(id).id[:12]}.pdf"
-    return Response(paper_pdf(_paper(visitor, id)), media_type="application/pdf", headers=attachment(name))
+    return file_to_keep(f"certificate-{id[:12]}.pdf", paper_pdf(_paper(visitor, id)))
 
 
 def _letters(visitor: Visitor, id: str) -> dict[str, str]:
@@ -98,18 +93,16 @@ def register_page(visitor: Clerk) -> Response:
 @pages.get("/register.csv")
 def register_as_csv(visitor: Clerk, first: Day = None, last: Day = None) -> Response:
     """For a spreadsheet, which takes no cell of it for a formula."""
-    days = _period(visitor, first, last)
-    headers = attachment(f"register-{days[0]}-{days[1]}.csv")
-    return Response(visitor.ledger.register.csv(*days), media_type="text/csv", headers=headers)
+    first, last = _period(visitor, first, last)
+    return file_to_keep(f"register-{first}-{last}.csv", visitor.ledger.register.csv(first, last))
 
 
 @api.get("/register.pdf", response_class=Response, responses=_file("application/pdf"))
 @pages.get("/register.pdf")
 def register_as_pdf(visitor: Clerk, first: Day = None, last: Day = None) -> Response:
     """To file."""
-    days = _period(visitor, first, last)
-    headers = attachment(f"register-{days[0]}-{days[1]}.pdf")
-    return Response(visitor.ledger.register.pdf(*days), media_type="application/pdf", headers=headers)
+    first, last = _period(visitor, first, last)
+    return file_to_keep(f"register-{first}-{last}.pdf", visitor.ledger.register.pdf(first, last))
 
 
 @api.get("/requests/{id}/lineage")
@@ -153,5 +146,4 @@ def receipt(visitor: Looker, id: Id) -> Response:
     """What was found, signed. That it was is an event."""
     found = visitor.ledger.lineage.of(visitor.request(id))
     text = visitor.ledger.lineage.receipt(found, actor=visitor.name)
-    headers = attachment(f"lineage-{found.request[:12]}.json")
-    return Response(text, media_type="application/json", headers=headers)
+    return file_to_keep(f"lineage-{found.request[:12]}.json", text)

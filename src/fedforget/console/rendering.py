@@ -93,9 +93,15 @@ def shown_on(page: Handler) -> Callable[[Handler], Handler]:
     return around
 
 
-def attachment(name: str) -> dict[str, str]:
-    """The header that makes an answer a file to keep."""
-    return {"content-disposition": f'attachment; filename="{name}"'}
+MEDIA = {
+    "json": "application/json", "pdf": "application/pdf", "csv": "text/csv", "txt": "text/plain", "html": "text/html",
+}  # fmt: skip
+
+
+def file_to_keep(name: str, content: str | bytes, **headers: str) -> Response:
+    """An answer that a browser keeps as a file of this name."""
+    headers["content-disposition"] = f'attachment; filename="{name}"'
+    return Response(content, media_type=MEDIA[name.rpartition(".")[2]], headers=headers)
 
 
 @cache

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, TypeVar
-from urllib.parse import quote
 
 from fastapi import Path, Query
 from fastapi import Response as Answer
@@ -29,7 +28,7 @@ from fedforget.console.models import (
 )
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
-from fedforget.console.rendering import attachment
+from fedforget.console.rendering import file_to_keep
 from fedforget.console.security import REPORT_POLICY
 from fedforget.console.visitors import Visitor, allow, guarded_router, too_often
 from fedforget.errors import FedForgetError, InputError
@@ -271,19 +270,17 @@ def withdraw_certificate(visitor: Annotated[Visitor, allow(Permission.WITHDRAW)]
 @pages.get("/requests/{id}/certificate.json")
 def certificate_of_request(visitor: Reader, id: Id) -> Response:
     """The signed record, byte for byte. Withdrawn: the header `x-fedforget-withdrawn` says when."""
-    found = _paper(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
-    headers = attachment(f"certificate-{quote(id[:12])}.json")
-    if found.withdrawn is not None:
-        headers["x-fedforget-withdrawn"] = found.withdrawn.isoformat()
-    return Response(found.content, media_type="application/json", headers=headers)
+    found = paper_of(visitor, id, "certificate", visitor.ledger.versions.certificate_of)
+    withdrawn = {} if found.withdrawn is None else {"x-fedforget-withdrawn": found.withdrawn.isoformat()}
+    return file_to_keep(f"certificate-{id[:12]}.json", found.content, **withdrawn)
 
 
 @api.get("/requests/{id}/evidence", response_class=Response, responses=JSON_FILE)
 @pages.get("/requests/{id}/evidence.json")
 def evidence_of_request(visitor: Reader, id: Id) -> Response:
     """The evidence file, byte for byte."""
-    found = _paper(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
-    return Response(found, media_type="application/json", headers=attachment(f"evidence-{quote(id[:12])}.json"))
+    found = paper_of(visitor, id, "evidence", visitor.ledger.requests.evidence_of)
+    return file_to_keep(f"evidence-{id[:12]}.json", found)
 
 
 @api.get("/requests/{id}/report", response_class=Response, responses=HTML_FILE)
@@ -292,13 +289,15 @@ def report_of_request(
     visitor: Reader, id: Id, download: Annotated[str, Query(include_in_schema=False)] = ""
 ) -> Response:
     """The report, one HTML file."""
-    found = _paper(visitor, id, "report", visitor.ledger.requests.report_of)
-    headers = attachment(f"report-{quote(id[:12])}.html") if download else {}
+    found = paper_of(visitor, id, "report", visitor.ledger.requests.report_of)
     # In a sandbox, as a page of its own: it is a file, and whatever is in it can do nothing here.
-    return Response(found, media_type="text/html", headers={"content-security-policy": REPORT_POLICY, **headers})
+    sandbox = {"content-security-policy": REPORT_POLICY}
+    if download:
+        return file_to_keep(f"report-{id[:12]}.html", found, **sandbox)
+    return Response(found, media_type="text/html", headers=sandbox)
 
 
-def _paper(visitor: Visitor, id: str, what: str, read: Callable[[str], Paper | None]) -> Paper:
+def paper_of(visitor: Visitor, id: str, what: str, read: Callable[[str], Paper | None]) -> Paper:
     """What `read` has of a request that they may see."""
     visitor.request(id)
     found = read(id)

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from fedforget.console.models import CheckIn, CheckOut, EventOut, EventPage, HeadOut, KeyOut, VerifiedOut
 from fedforget.console.permissions import Permission
 from fedforget.console.problems import API
-from fedforget.console.rendering import attachment, render, shown_on
+from fedforget.console.rendering import file_to_keep, render, shown_on
 from fedforget.console.requests import JSON_FILE
 from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, too_often, whole_number
 from fedforget.errors import FedForgetError, InputError
@@ -85,7 +85,7 @@ def chain_head(visitor: Reader) -> HeadOut:
 def pin(visitor: Reader) -> Response:
     """The head, as a file to keep elsewhere."""
     head = visitor.ledger.trail.head()
-    return Response(f"{head}\n", media_type="text/plain", headers=attachment(f"fedforget-pin-{head.number}.txt"))
+    return file_to_keep(f"fedforget-pin-{head.number}.txt", f"{head}\n")
 
 
 @api.post("/chain/check")
@@ -137,8 +137,7 @@ def list_keys(visitor: Verifier) -> list[KeyOut]:
 @pages.get("/withdrawals.json")
 def list_withdrawals(visitor: Verifier) -> Response:
     """The certificates that hold no more, as a signed list: `fedforget verify` takes it."""
-    text = visitor.ledger.withdrawals.signed()
-    return Response(text, media_type="application/json", headers=attachment("withdrawals.json"))
+    return file_to_keep("withdrawals.json", visitor.ledger.withdrawals.signed())
 
 
 @pages.get("/verify")
