@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from sqlalchemy import delete, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.verdict import GONE
@@ -20,9 +20,9 @@ from fedforget.ledger.allowance import RUNG, TOP
 from fedforget.ledger.checks import check_reason
 from fedforget.ledger.core import Core, named
 from fedforget.ledger.errors import ConflictError
-from fedforget.ledger.eyes import check_eyes
+from fedforget.ledger.eyes import DECIDABLE, taken
 from fedforget.ledger.federations import Federations
-from fedforget.ledger.intake import Requests, locked
+from fedforget.ledger.intake import Requests
 from fedforget.ledger.model_files import ModelFiles
 from fedforget.ledger.schema import Candidate, Event, Federation, Request
 from fedforget.ledger.serving import check_choices
@@ -71,15 +71,15 @@ class Decisions:
         name = self._requests.get(id).federation
         with self._core.writing() as session:
             self._federations.lock(session, name)
-            requests, candidate = self._taken(session, id, name, actor)
+            requests, candidate = taken(session, name, id, actor)
+            if requests[0].state not in DECIDABLE:
+                raise ConflictError(f"The request is {requests[0].state}; it cannot be tried again now.")
             if candidate is not None and candidate.parent == current_version(session, name).number:
                 _check_not_tried(candidate, effort)
             federation = named(session, Federation, name)
             for request in requests:
                 check_choices(federation, request.erasure, {"effort": effort})
-            said: dict[str, Any] = {"effort": effort}
-            if candidate is not None:
-                said["destroyed"] = self._models.destroy_unnamed(session, candidate.sha256)
+            said = {"effort": effort, **self._destroyed(session, candidate)}
             fresh = {"effort": effort, "attempts": 0, "failures": 0, "not_before": self._core.clock()}
             self._requests.move(session, requests, RequestState.QUEUED, actor, said=said, also=fresh)
             return requests
@@ -88,16 +88,12 @@ class Decisions:
         """Not served, with the reason. Where a result waits for a decision it is destroyed, and the requests that were
         served together with this one are served again, without it."""
         reason, found = check_reason(reason), self._requests.get(id)
-        if found.state == RequestState.FAILED:
-            with self._core.reading() as session:
-                check_eyes(session, found.federation, [found], actor)
-        if found.state != RequestState.DECIDING:
+        if found.state not in DECIDABLE:
             return self._requests.refuse(id, reason, actor=actor)
         with self._core.writing() as session:
             self._federations.lock(session, found.federation)
-            together, candidate = self._taken(session, id, found.federation, actor)
-            assert candidate is not None
-            said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
+            together, candidate = taken(session, found.federation, id, actor)
+            said = self._destroyed(session, candidate)
             mine = [request for request in together if request.id == id]
             others = [request for request in together if request.id != id]
             fresh = {"attempts": 0, "failures": 0, "not_before": self._core.clock()}
@@ -106,22 +102,13 @@ class Decisions:
             self._requests.move(session, others, RequestState.QUEUED, actor, said=why, also=fresh)
             return mine[0]
 
-    def _taken(self, session: Session, id: str, name: str, actor: str) -> tuple[list[Request], Candidate | None]:
-        """The request with those that share its fate, locked, and what waited: it waits no longer."""
-        requests = locked(session, Request.id == id)
-        if requests[0].state == RequestState.DECIDING:
-            requests = locked(session, Request.claim == requests[0].claim)
-            check_eyes(session, name, requests, actor)
-            gone = delete(Candidate).where(Candidate.claim == requests[0].claim).returning(Candidate)
-            return requests, session.scalars(gone).one()
-        if requests[0].state != RequestState.FAILED:
-            raise ConflictError(f"The request is {requests[0].state}; it cannot be tried again now.")
-        check_eyes(session, name, requests, actor)
-        return requests, None
+    def _destroyed(self, session: Session, candidate: Candidate | None) -> dict[str, Any]:
+        """What waited is there no more; for the event."""
+        return {} if candidate is None else {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
 
     def options(self, request: Request) -> list[Option]:
         """What can be done next, with what it costs and what it buys."""
-        if request.state not in (RequestState.DECIDING, RequestState.FAILED):
+        if request.state not in DECIDABLE:
             return []
         with self._core.reading() as session:
             candidate = session.scalars(select(Candidate).where(Candidate.claim == request.claim)).one_or_none()

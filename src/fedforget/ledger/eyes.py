@@ -1,15 +1,33 @@
-"""Four eyes: where a federation wants them, who submitted or accepted a request does not decide about it."""
+"""What a decision takes up, and whose it may be: where a federation wants four eyes, nobody decides about a request
+that they submitted or accepted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from fedforget.ledger.errors import ConflictError
-from fedforget.ledger.schema import Event, Federation, Request
+from fedforget.ledger.intake import locked
+from fedforget.ledger.schema import Candidate, Event, Federation, Request
 from fedforget.ledger.states import RequestState
+
+DECIDABLE = frozenset({RequestState.DECIDING, RequestState.FAILED})
+"""A person decides what is done next."""
+
+
+def taken(session: Session, federation: str, id: str, actor: str) -> tuple[list[Request], Candidate | None]:
+    """The request with those that share its fate, locked, and the result that waited for a decision about them, if one
+    did: it waits no longer."""
+    requests, candidate = locked(session, Request.id == id), None
+    if requests[0].state == RequestState.DECIDING:
+        requests = locked(session, Request.claim == requests[0].claim)
+        gone = delete(Candidate).where(Candidate.claim == requests[0].claim).returning(Candidate)
+        candidate = session.scalars(gone).one()
+    if requests[0].state in DECIDABLE:
+        check_eyes(session, federation, requests, actor)
+    return requests, candidate
 
 
 def check_eyes(session: Session, federation: str, requests: Sequence[Request], actor: str) -> None:

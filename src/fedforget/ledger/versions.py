@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, delete, func, insert, select
+from sqlalchemy import and_, func, insert, select
 from sqlalchemy.orm import Session
 
 from fedforget.audit.thresholds import held_against
@@ -17,7 +17,7 @@ from fedforget.ledger.chain import sha256_of
 from fedforget.ledger.checks import check_id, check_reason, searchable
 from fedforget.ledger.core import Core, head_of
 from fedforget.ledger.errors import ConflictError, MissingError
-from fedforget.ledger.eyes import check_eyes
+from fedforget.ledger.eyes import taken
 from fedforget.ledger.federations import Federations
 from fedforget.ledger.intake import Requests, locked
 from fedforget.ledger.keys import Keys, key_id
@@ -132,15 +132,9 @@ class Versions:
         name = self._requests.get(id).federation
         with self._core.writing() as session:
             self._federations.lock(session, name)
-            candidate = session.scalars(
-                select(Candidate).join(Request, Request.claim == Candidate.claim).where(Request.id == id)
-            ).one_or_none()
+            requests, candidate = taken(session, name, id, actor)
             if candidate is None:
                 raise ConflictError("The request does not wait for a decision.")
-            claim = candidate.claim
-            requests = locked(session, Request.claim == claim)
-            check_eyes(session, name, requests, actor)
-            session.execute(delete(Candidate).where(Candidate.claim == claim))
             if not publish:
                 why = f"{actor} rejected the result: {reason}"
                 said = {"destroyed": self._models.destroy_unnamed(session, candidate.sha256)}
