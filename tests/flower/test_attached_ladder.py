@@ -13,7 +13,7 @@ import torch
 from benchmarks.digits_app import BATCH, EPOCHS, LR, SITES, Kind, Net, figures, make_app, target_positions
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, Result, Strategy
 from in_process_grid import InProcessGrid
 from own_flower_app import TRAINING, context_of, load_data, own_app, own_grid, site
 from small_worlds import network
@@ -145,7 +145,7 @@ def test_a_request_ends_where_retrain_would(
     grid, before = worlds(poison)
     assert figures(before, poison)["target"] > 90
     strategy = wrapped(fedavg())
-    strategy.request(partition=0, sample_ids=target_positions())
+    strategy.request(partition=0, sample_ids=target_positions(), exact_below=0)
     with caplog.at_level("INFO", "flwr"):
         later = start(strategy, grid, before, 2).arrays
     result, now = climbed(strategy), figures(later, poison)
@@ -178,6 +178,36 @@ def test_a_climb_that_ends_with_the_target_in_the_model_says_so(
         strategy.check_served()
 
 
+def test_where_a_retraining_is_quick_the_app_is_retrained_at_once(tmp_path: Path):
+    """It is exact, and takes a moment; `exact_below` says otherwise, and so does a climb that ends below it."""
+    grid = own_grid(tmp_path, own_app(with_test_data))
+    before = start(fedavg(), grid, ArrayRecord(network().state_dict()), 3).arrays
+    for words, at_once in (({}, True), ({"exact_below": 0}, False), ({"at_most": "rebuild"}, False)):
+        strategy = Forget(fedavg(), network, **TRAINING)
+        strategy.request(partition=0, label=2, **words)
+        strategy.serve(grid, before)
+        first = climbed(strategy).rungs[0]
+        assert ((first.name, first.word) == ("retrain", "exact")) == at_once
+
+
+def noisy(noise: float) -> Strategy:
+    return DifferentialPrivacyServerSideFixedClipping(fedavg(), noise, 5.0, SITES)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_where_the_strategy_adds_noise_only_its_own_rounds_train(tmp_path: Path, noise: float):
+    """Whatever else is trained has no noise, so the model that goes on would break what the strategy promises."""
+    grid = own_grid(tmp_path, own_app(with_test_data))
+    before = start(fedavg(), grid, ArrayRecord(network().state_dict()), 3).arrays
+    for words, at_once in (({}, bool(noise)), ({"at_most": "rebuild"}, False)):
+        strategy = Forget(noisy(noise), network, **TRAINING)
+        strategy.request(partition=0, label=2, **({"exact_below": 0} | words))
+        strategy.serve(grid, before)
+        result = climbed(strategy)
+        assert (result.rungs[0].name == "retrain") == at_once
+        assert (result.checking.gradient_evaluations == 0) == at_once, "no scout was trained"
+
+
 def test_where_nobody_holds_anything_out_only_retrain_counts(tmp_path: Path):
     arrays = start(fedavg(), own_grid(None, own_app(attached=False)), ArrayRecord(network().state_dict()), 3).arrays
     strategy = Forget(fedavg(), network, **TRAINING)
@@ -204,7 +234,7 @@ def test_a_class_that_one_site_alone_has_is_forgotten(tmp_path: Path):
     grid = own_grid(tmp_path, own_app(load))
     arrays = start(fedavg(), grid, ArrayRecord(network().state_dict()), 12).arrays
     strategy = Forget(fedavg(), network, **(TRAINING | {"rounds": 12}))
-    strategy.request(partition=0, label=2)
+    strategy.request(partition=0, label=2, exact_below=0)
     arrays = strategy.serve(grid, arrays)
     net = network()
     net.load_state_dict(arrays.to_torch_state_dict())

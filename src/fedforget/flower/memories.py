@@ -55,6 +55,11 @@ def renew_memories(strategy: Strategy) -> None:
             setattr(part, name, None)
 
 
+def adds_noise(strategy: Strategy) -> bool:
+    """Whether the strategy, or one that it wraps, adds noise to what it aggregates, for differential privacy."""
+    return any(getattr(part, "noise_multiplier", 0) for part in _parts(strategy))
+
+
 def _parts(strategy: Strategy) -> Iterator[Strategy]:
     """The strategy and all that it wraps."""
     yield strategy

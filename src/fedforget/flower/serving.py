@@ -15,8 +15,10 @@ from fedforget.errors import ClientError
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.arrays import arrays_of_state, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
+from fedforget.flower.memories import adds_noise
 from fedforget.flower.own_rounds import OwnRounds
-from fedforget.methods import LADDER, Forgetting, forget, method_settings
+from fedforget.methods import LADDER, RUNGS, Forgetting, forget, method_settings
+from fedforget.methods.rungs import QUICK_S
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs.climb import NOT_DONE, Climb
@@ -24,6 +26,7 @@ from fedforget.runs.ladder import climb
 from fedforget.runs.told import end_sentence, notes_beside, rung_sentence
 
 log = logging.getLogger("flwr")
+NOISE = "The strategy adds noise, and no rung but retrain trains with it: so it is retrained. at_most bounds the climb."
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,12 @@ class Service:
             for note in made.notes:
                 log.warning("%s", note)
             return made
+        wanted = {"exact_below": QUICK_S, **settings}
+        if self.own is not None and adds_noise(self.own.strategy) and "at_most" not in settings:
+            log.info(NOISE)
+            wanted["lowest"] = RUNGS[-1]
         climbed = climb(
-            self.federation, state, requests, self.schedule, method_settings(LADDER, preset, **settings)[1],
+            self.federation, state, requests, self.schedule, method_settings(LADDER, preset, **wanted)[1],
             served=served, say=partial(log.info, "%s"), training=None if self.own is None else self.own.train,
         )  # fmt: skip
         tell = log.warning if climbed.word in NOT_DONE else log.info

@@ -69,9 +69,10 @@ class Forget(Strategy):
     should do as the app does.
     `clients` is how many nodes to wait for before a request is served.
 
-    A request climbs the ladder: overwrite, else rebuild, else retrain, and after each rung a check at the nodes, which
-    compares with data that they hold out. What harms others is not used: the app then goes on with its old model, and
-    says so. What came of each request, with its word, is in `served`.
+    A request is retrained at once where that is quick, through the app's own rounds. Else it climbs the ladder:
+    overwrite, else rebuild, else retrain, and after each rung a check at the nodes, which compares with data that they
+    hold out. What harms others is not used: the app then goes on with its old model, and says so. What came of each
+    request, with its word, is in `served`.
 
     A request that fails costs nothing but itself. `serve` raises what went wrong; `start` logs it, goes on training
     with the model as it was, and tries again before the next round. The request stays in `waiting` until it is served
@@ -150,8 +151,10 @@ class Forget(Strategy):
 
         The node is the one with this `partition`-id, this `name` in its config, or this registered id.
 
-        It climbs the ladder; `lowest` and `at_most` bound the climb, and `method="retrain"` goes to the top at once.
-        Any other `method` is used as it is, `overrides` are its settings, and nothing checks what came of it."""
+        Where a retraining is forecast to take less than a minute (`exact_below`), or where the strategy adds noise, it
+        is retrained; else it climbs the ladder. `lowest` and `at_most` bound the climb, and `method="retrain"` goes to
+        the top at once. Any other `method` is used as it is, `overrides` are its settings, and nothing checks what came
+        of it."""
         if sum(value is not None for value in (partition, name, node_id)) != 1:
             raise InputError("Name the node of the request by one of partition, name and node_id.")
         target = ErasureRequest.parse(

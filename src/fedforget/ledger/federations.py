@@ -30,6 +30,7 @@ from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
 from fedforget.methods import DEFAULT_METHOD, LADDER, check_prepared, method_settings
+from fedforget.methods.rungs import QUICK_S
 from fedforget.requests import ErasureRequest, check_feature
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run
@@ -123,8 +124,6 @@ DEFAULTS: Settings = {
     "method": DEFAULT_METHOD, "preset": None, "settings": {}, "audit_level": "quick", "accuracy_limit": 2.0,
     "keep_days": 30, "together": 1, "allowance": 3, "four_eyes": False,
 }  # fmt: skip
-EXACT_BELOW_S = 60.0
-"""Where Retrain is forecast to be done sooner, nothing else is tried, unless a federation's settings say otherwise."""
 
 
 class Federations:
@@ -222,7 +221,7 @@ class Federations:
 
 def _checked(values: Mapping[str, Any], description: Mapping[str, Any]) -> dict[str, Any]:
     """Settings that can be worked with, the preset by name."""
-    settings = {"exact_below": EXACT_BELOW_S} if values["method"] == LADDER else {}
+    settings = {"exact_below": QUICK_S} if values["method"] == LADDER else {}
     settings |= values["settings"]
     preset, chosen = method_settings(values["method"], values["preset"], **settings)
     check_prepared(description.get("serving"), values["method"], chosen)

@@ -10,6 +10,9 @@ from fedforget.methods.checks import check_numbers
 LADDER = "ladder"
 RUNGS = ("overwrite", "rebuild", "retrain")
 """The methods that the ladder tries, the cheapest first."""
+QUICK_S = 60.0
+"""A Retrain that is forecast to take fewer seconds is quick: a ledger's federation and an attached app are retrained at
+once then, and whoever else asks is told so."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fedforget.federation.cost import Cost
+from fedforget.methods.rungs import QUICK_S
 from fedforget.params import State
 from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, KeptRungs, Rung
 
-QUICK = 60.0
-"""Where Retrain is forecast to take fewer seconds, whoever asks is told so."""
 MEANS = {
     "forgotten": "By every measure that could tell, the target is now like data that the model never saw.",
     "exact": "The model was trained afresh and never saw the target.",
@@ -99,5 +98,5 @@ class TellingRungs:
     def _tell(self, name: str, note: Mapping[str, Any]) -> None:
         if name != SCOUT_RUNG:
             self._say(rung_sentence(Rung.from_json(note["rung"])))
-        elif note["seconds"] < QUICK:
+        elif note["seconds"] < QUICK_S:
             self._say(f"Retrain is quick here, about {note['seconds']:.1f} s, and exact: ask with --effort retrain.")
