@@ -266,8 +266,18 @@ def test_where_nobody_else_holds_the_labels_out_the_excess_is_beside_all_that_th
     assert memory(alone, scout)["excess"].value == 1.0
     assert told(alone, gone, scout=scout).word == "forgotten"
     assert told(alone, alone, scout=scout).word == "not forgotten"
-    ignorant = replace(scout, elsewhere=(Share(), Share(100, 1000)))
-    assert "excess" not in memory(alone, ignorant), "it knows too little for a ratio"
+
+
+def test_a_scout_of_a_moment_knows_that_it_never_saw_a_label_which_nobody_else_has():
+    """It knows too little for a ratio, but training on without the label would not teach it either."""
+    alone = replace(BACKDOOR, elsewhere=(Share(), Share(900, 1000)))
+    scout = replace(SCOUT, target=Share(0, 200), elsewhere=(Share(), Share(100, 1000)))
+    gone = replace(alone, target=Share(0, 200), kind=Share(0, 200))
+    assert memory(alone, scout)["excess"].value == 1.0
+    assert told(alone, gone, scout=scout).word == "forgotten"
+    assert told(alone, alone, scout=scout).word == "not forgotten"
+    guessing = replace(scout, target=Share(200, 200))
+    assert memory(alone, guessing)["excess"].value == 0.0, "fresh weights may give everything one label"
 
 
 def test_what_does_not_see_is_not_asked_to_pass():
@@ -386,7 +396,7 @@ def slow_word(
             )
             expected, its_error = (None if was_overwritten else u), e_u
             if alone:
-                expected = None
+                expected, its_error = r_s, scout.target.error
             if u_s > 0 and not u > 3 * u_s:
                 expected = min(1.0, r_s * u / u_s)
                 parts = (scout.target.error * u / u_s, r_s * e_u / u_s, r_s * u * e_s / u_s**2)

@@ -112,7 +112,8 @@ def expected_share(model: Sight, scout: Sight | None, overwritten: bool) -> Read
     scout that knows too little u itself: no model knows data that it never saw better than other such data. But a
     backdoor is known much less, so of a model that was only overwritten nobody can tell then. Where nobody else holds
     R's labels, u is of all that the others hold out: the scout knows nothing of such an R, so neither should a model
-    that never saw it."""
+    that never saw it. There a scout that knows too little says r_s itself: whoever trains on without a label gives it
+    less often, not more."""
     if scout is None or not scout.target.count:
         return None
     alone = model.known is None
@@ -121,7 +122,9 @@ def expected_share(model: Sight, scout: Sight | None, overwritten: bool) -> Read
         return None
     known = u.value
     if known > BETTER * of_scout.value or not of_scout.value:
-        return None if overwritten or alone else u
+        if alone:
+            return Reading(scout.target.value, scout.target.error)
+        return None if overwritten else u
     ratio = scout.target.value / of_scout.value
     errors = scout.target.error * known, scout.target.value * u.error, ratio * known * of_scout.error
     return Reading(min(1.0, ratio * known), math.hypot(*errors) / of_scout.value)
