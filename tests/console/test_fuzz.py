@@ -135,7 +135,7 @@ def fuzz(
     def probe(case: Case) -> None:
         response = case.call(base_url=url, headers=headers, timeout=30)
         statuses[response.status_code] += 1
-        where = f"{case.method} {case.formatted_path}: {response.status_code} {response.text[:300]}"
+        where = f"{case.method} {case.formatted_path}: {response.status_code} {response.content[:300]!r}"
         if allowed:
             assert response.status_code not in (401, 403), where
             case.validate_response(response, checks=CHECKS)

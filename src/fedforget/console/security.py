@@ -106,12 +106,7 @@ class Shield:
             refusal = PlainTextResponse("This console is not reached by that name.", 421)
             await refusal(scope, receive, guarded)
             return
-        limit = self.settings.limits.body_bytes
-        if _length(headers) > limit:
-            too_large = BodyTooLargeError(limit)
-            await PlainTextResponse(too_large.detail, too_large.status_code)(scope, receive, guarded)
-            return
-        await self.app(scope, _counted(receive, limit), guarded)
+        await self.app(scope, _counted(receive, self.settings.limits.body_bytes, _length(headers)), guarded)
 
     def _with_headers(self, send: Send) -> Send:
         async def guarded(message: Message) -> None:
@@ -129,11 +124,15 @@ def _length(headers: Headers) -> int:
     return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
+def _counted(receive: Receive, limit: int, announced: int) -> Receive:
+    """A body that is too long, or says that it will be, ends where the app begins to read it: who may not ask is
+    refused before that, and a program gets its problem+json."""
     seen = 0
 
     async def counted() -> MutableMapping[str, Any]:
         nonlocal seen
+        if announced > limit:
+            raise BodyTooLargeError(limit)
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > limit:
