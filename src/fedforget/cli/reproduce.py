@@ -17,14 +17,11 @@ from rich.progress import TextColumn
 from rich.table import Table as RichTable
 
 from fedforget.cli.terminal import DeviceOption, JsonOption, one_bar
-from fedforget.experiments import EXPERIMENTS, find_experiment
+from fedforget.experiments import EXPERIMENTS
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.engine import Step
-from fedforget.experiments.engine import reproduce as run_experiment
-from fedforget.experiments.options import Options
-from fedforget.experiments.pages import labelled_tables, write_pages
 from fedforget.experiments.tables import Table
-from fedforget.experiments.whole import ALL, DATASET, reproduce_all
+from fedforget.experiments.whole import ALL, DATASET, chosen, reproduce_named
 
 
 def reproduce(
@@ -54,11 +51,9 @@ def reproduce(
     """Compute a table or figure of the paper, or all of them, and show it beside the printed numbers.
 
     What is done is kept in --out, cell by cell: stop it any time, and the same command goes on."""
-    experiment = None if name == ALL else find_experiment(name)
-    options = Options.parse(
-        classes=classes, methods=methods, targets=targets, trials=trials, device=device, seed=seed, out=out,
-        dataset=dataset or ("digits" if experiment else DATASET), quick=quick, threads=threads,
-        configuration=configuration,
+    options = chosen(
+        name, classes=classes, methods=methods, targets=targets, trials=trials, device=device, seed=seed, out=out,
+        dataset=dataset, quick=quick, threads=threads, configuration=configuration,
     )  # fmt: skip
     with one_bar(as_json, TextColumn("{task.fields[left]}")) as show:
 
@@ -66,19 +61,12 @@ def reproduce(
             left = "" if step.seconds_left is None else f"{timedelta(seconds=round(step.seconds_left))} left"
             show(description=step.what, completed=step.done, total=step.total, left=left)
 
-        if experiment is None:
-            page = reproduce_all(EXPERIMENTS.values(), options, report)
-        else:
-            rows = run_experiment(experiment, options, merge=merge or (), progress=report)
-    if experiment is None:
-        print(json.dumps({"page": str(page)}) if as_json else f"Page: {page}")
-        return
-    pages = write_pages(experiment, experiment.cell_file(options))
+        values, tables, pages = reproduce_named(name, options, merge or (), report)
     if as_json:
-        print(json.dumps({"rows": rows}))
+        print(json.dumps(values))
         return
     console = Console(highlight=False)
-    show_tables(console, [table for table in labelled_tables(experiment, rows) if not table.wide])
+    show_tables(console, tables)
     console.print(f"Pages: {', '.join(map(str, pages))}", markup=False, soft_wrap=True)
 
 

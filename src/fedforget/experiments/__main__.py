@@ -13,14 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from fedforget.errors import FedForgetError
-from fedforget.experiments import EXPERIMENTS, find_experiment
+from fedforget.experiments import EXPERIMENTS
 from fedforget.experiments.benchmarks.measuring import Run
 from fedforget.experiments.benchmarks.page import render, summary
 from fedforget.experiments.benchmarks.parts import PARTS, run_parts
-from fedforget.experiments.engine import Step, reproduce
+from fedforget.experiments.engine import Step
 from fedforget.experiments.options import Options
-from fedforget.experiments.pages import labelled_tables, render_folder, write_pages
-from fedforget.experiments.whole import ALL, DATASET, reproduce_all
+from fedforget.experiments.pages import render_folder
+from fedforget.experiments.whole import ALL, DATASET, chosen, reproduce_named
 
 
 def main() -> None:
@@ -80,24 +80,16 @@ def command_parser() -> argparse.ArgumentParser:
 def options_of(given: argparse.Namespace) -> Options:
     """What the words of a `reproduce` choose."""
     names = {item.name for item in fields(Options)}
-    given.dataset = given.dataset or (DATASET if given.name == ALL else "digits")
-    return Options.parse(**{name: value for name, value in vars(given).items() if name in names})
+    return chosen(given.name, **{name: value for name, value in vars(given).items() if name in names})
 
 
 def _reproduce(given: argparse.Namespace) -> None:
-    if given.name == ALL:
-        page = reproduce_all(EXPERIMENTS.values(), options_of(given), _say)
-        print(json.dumps({"page": str(page)}) if given.json else f"Page: {page}")
-        return
-    experiment, options = find_experiment(given.name), options_of(given)
-    rows = reproduce(experiment, options, merge=given.merge, progress=_say)
-    pages = write_pages(experiment, experiment.cell_file(options))
+    values, tables, pages = reproduce_named(given.name, options_of(given), given.merge, _say)
     if given.json:
-        print(json.dumps({"rows": rows}))
+        print(json.dumps(values))
         return
-    for table in labelled_tables(experiment, rows):
-        if not table.wide:
-            print(table.to_text(), end="\n\n")
+    for table in tables:
+        print(table.to_text(), end="\n\n")
     print(f"Pages: {', '.join(map(str, pages))}")
 
 

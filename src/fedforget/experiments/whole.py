@@ -6,13 +6,16 @@ import base64
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from fedforget.data.files import write_text
 from fedforget.errors import InputError
+from fedforget.experiments import EXPERIMENTS, find_experiment
 from fedforget.experiments.configurations import Configuration
 from fedforget.experiments.engine import Experiment, Row, Step, reproduce
 from fedforget.experiments.options import Options
-from fedforget.experiments.pages import command, provenance_of, write_pages
+from fedforget.experiments.pages import command, labelled_tables, provenance_of, write_pages
+from fedforget.experiments.tables import Table
 
 ALL = "all"
 """Its name among the experiments."""
@@ -28,6 +31,25 @@ th, td { text-align: right; padding: .15rem .7rem; border-bottom: 1px solid #ddd
 th:first-child, td:first-child { text-align: left }
 img { max-width: 100% }
 """
+
+
+def chosen(name: str, *, dataset: str | None, **words: Any) -> Options:
+    """What the words of `reproduce NAME` choose."""
+    return Options.parse(dataset=dataset or (DATASET if name == ALL else "digits"), **words)
+
+
+def reproduce_named(
+    name: str, options: Options, merge: Iterable[Path] = (), progress: Callable[[Step], None] = lambda step: None
+) -> tuple[dict[str, Any], list[Table], list[Path]]:
+    """Compute what is missing of one experiment or of all: (what a program is given, the tables for a terminal, the
+    pages)."""
+    if name == ALL:
+        page = reproduce_all(EXPERIMENTS.values(), options, progress)
+        return {"page": str(page)}, [], [page]
+    experiment = find_experiment(name)
+    rows = reproduce(experiment, options, merge=merge, progress=progress)
+    pages = write_pages(experiment, experiment.cell_file(options))
+    return {"rows": rows}, [table for table in labelled_tables(experiment, rows) if not table.wide], pages
 
 
 def reproduce_all(
