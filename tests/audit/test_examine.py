@@ -20,7 +20,6 @@ from fedforget.audit.examine import (
     Case,
     Examination,
     Level,
-    check_attacks,
     check_level,
     examine,
     examine_oracles,
@@ -490,42 +489,6 @@ def test_a_model_that_never_saw_honest_data_is_not_accused_for_being_trained_les
     untouched = judge(before, before, oracles)[1]
     told = {finding.name for finding in untouched.findings if finding.says == "remembers"}
     assert told >= set(BESIDE.values())
-
-
-# Chosen attacks
-
-
-GROUPS = {
-    "membership": ATTACKS - {"unseen data of the same classes"}, "return": {"comes back"},
-}  # fmt: skip
-
-
-def test_an_attack_that_is_unknown_is_refused():
-    assert check_attacks(["return", "membership", "return"]) == ("membership", "return")
-    assert check_attacks([]) == ()
-    for names in (["return", "lira"], [""], ["Return"]):
-        with pytest.raises(InputError) as refusal:
-            check_attacks(names)
-        assert str(refusal.value) == (f"Attack '{names[-1]}' is unknown; choose from membership, return.")
-
-
-@pytest.mark.daily(1)
-@pytest.mark.parametrize("left_out", GROUPS)
-def test_what_is_left_out_is_missing_and_the_rest_is_as_it_was(poisoned: Known, examined: Examined, left_out: str):
-    case = replace(poisoned.case(), attacks=check_attacks([name for name in GROUPS if name != left_out]))
-    world = poisoned.world
-    world.log.clear()
-    oracles = examine_oracles(case, poisoned.oracles, quiet)
-    kinds = {"membership": AttackMembership, "return": Train}
-    made = [task for task, *_ in world.log if isinstance(task, kinds[left_out])]
-    assert all(isinstance(task, AttackMembership) and not task.attack for task in made), "only accuracies are counted"
-    before, fresh = (examine(case, state, poisoned.oracles) for state in (poisoned.before, poisoned.fresh))
-    assert fresh.readings == {n: r for n, r in examined.fresh.readings.items() if n not in GROUPS[left_out]}
-    assert fresh.notes == (f"{left_out} was left out, as the audit was asked to.",)
-    verdict = judge(fresh, before, oracles)[1]
-    assert verdict.word == "not enough evidence"
-    assert {f.name for f in verdict.findings if f.says == "missing"} == GROUPS[left_out]
-    assert judge(before, before, oracles)[1].word == "not forgotten"
 
 
 # On the demo's federation

@@ -296,11 +296,6 @@ def test_the_attacks_equal_the_plain_loops(request_: ErasureRequest, flipped: bo
         FORWARD_COST * (numbers["target"] + numbers["outside"] + numbers["all/judged"])
     )
     assert (reply.tensors, reply.notes) == ({}, ())
-    plain = ask(world, state, task(request_, model="unkept", attack=False), client)
-    counts = {name for name in numbers if name.endswith(("/hits", "/judged"))} | {"target", "outside", "ids"}
-    assert plain.numbers == {name: reply.numbers[name] for name in counts}
-    assert (plain.curves, plain.gradient_evaluations) == ({}, reply.gradient_evaluations)
-    assert not any("unkept" in name for name in world.client(client).kept)
 
 
 # What an attack needs

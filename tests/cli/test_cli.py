@@ -349,12 +349,6 @@ def test_audit_with_a_level_judges_every_method(fedforget: Command, own_copy: Pa
         assert record["level"] == (words[1] if "--level" in words else "quick")
         assert record["verdict"] == row["verdict"]
         assert only_json(fedforget("verify", own_copy / row["evidence"]["file"], "--json"))["verdict"] == row["verdict"]
-    some = only_json(fedforget("audit", own_copy, "--oracles", "2", "--attacks", " return", "--json"))
-    (row,) = [row for row in some["rows"] if row["method"] == "not"]
-    says = {f["name"]: f["says"] for f in row["verdict"]["findings"]}
-    assert (says["comes back"] != "missing", says["membership by entropy"]) == (True, "missing")
-    assert row["verdict"]["word"] != "forgotten"
-    assert "not enough evidence" in " ".join(fedforget("audit", "--help").out.replace("│", " ").split())
     said = fedforget("audit", own_copy, "--level", "alone")
     (line,) = [line for line in said.out.splitlines() if line.startswith("not (default): ")]
     (row,) = [r for r in json.loads((own_copy / "audit.json").read_text())["rows"] if r["method"] == "not"]
@@ -629,8 +623,6 @@ AUDIT: dict[str, tuple[tuple[str, ...], str]] = {
     "half a target": (("--client", "0"), "Name one target, and whose it is: "),
     "level": (("--level", "deep"), "Level 'deep' is unknown; choose one of alone, quick, full."),
     "one oracle": (("--oracles", "1"), "1 oracles cannot judge anything; use 2 or more, with the level quick or full."),
-    "attack": (("--attacks", "return, lira"), "Attack 'lira' is unknown; choose from membership, return."),
-    "no attack": (("--attacks", ""), "Attack '' is unknown; choose from membership, return."),
     "oracles alone": (("--level", "alone", "--oracles", "3"), "3 oracles cannot judge anything; use 2 or more, with"),
 }
 

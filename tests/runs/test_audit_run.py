@@ -229,25 +229,6 @@ def test_without_a_level_there_is_no_verdict(run: Path, asked: list[Task]):
     assert not any(isinstance(task, AttackMembership) for task in asked)
 
 
-@pytest.mark.real
-def test_chosen_attacks_alone_are_made_and_nothing_is_forgotten_by_them(audited: Path, tmp_path: Path):
-    folder = Path(shutil.copytree(audited, tmp_path / "run"))
-    whole = {row["method"]: row for row in json.loads((audited / "audit.json").read_text())["rows"]}
-    audit = audit_run(folder, level="quick", attacks=["return"]).to_json()
-    for row in audit["rows"]:
-        if "verdict" in row:
-            findings = {f["name"]: f for f in row["verdict"]["findings"]}
-            assert findings["membership by loss"]["says"] == "missing"
-            for name in ("comes back", "accuracy on the target", "unseen data of all classes"):
-                before = next(f for f in whole[row["method"]]["verdict"]["findings"] if f["name"] == name)
-                assert findings[name]["value"] == before["value"]
-            assert row["verdict"]["word"] != "forgotten"
-    for method, path in evidence_files(audited).items():
-        assert evidence_files(folder)[method].read_bytes() == path.read_bytes(), "stronger evidence stays"
-    record = verify_evidence(evidence_files(folder, "quick-return")["not"])
-    assert record["notes"] == ["membership was left out, as the audit was asked to."]
-
-
 def test_a_method_that_diverged_has_no_verdict_and_the_others_do(run: Path):
     with pytest.raises(DivergedError, match="diverged"):
         forget_run(run, [CLASS], "fedaf", "paper", lr=1e30, epochs=5)
@@ -353,8 +334,6 @@ def test_the_progress_counts_to_its_total(run: Path):
         ({"level": "full", "oracles": 0}, "0 oracles cannot judge anything; use 2 or more, with the level quick or"),
         ({"level": "quick", "oracles": -3}, "-3 oracles cannot judge anything; use 2 or more, with the level quick or"),
         ({"level": "alone", "oracles": 3}, "3 oracles cannot judge anything; use 2 or more, with the level quick or"),
-        ({"level": "quick", "attacks": ["lira"]}, "Attack 'lira' is unknown; choose from membership, return."),
-        ({"attacks": ["return"]}, "Attacks are made for a verdict; name the level too: alone, quick or full."),
         ({"oracles": 3}, "3 oracles cannot judge anything; use 2 or more, with the level quick or full."),
     ],
 )

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from fedforget.federation.rounds import AnyTask, Schedule
 from fedforget.federation.seam import Federation
 from fedforget.requests import ErasureRequest
 
 Level = Literal["alone", "quick", "full"]
-Attack = Literal["membership", "return"]
-ATTACKS: tuple[Attack, ...] = get_args(Attack)
-"""Groups of measures that can be left out."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,6 @@ class Case:
     schedule: Schedule
     level: Level = "alone"
     served: tuple[ErasureRequest, ...] = ()
-    attacks: tuple[Attack, ...] = ATTACKS
 
     @property
     def askers(self) -> list[int]:

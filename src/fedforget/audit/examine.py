@@ -6,10 +6,6 @@
              (docs/decisions/audit.md)
     full     8 oracles, and what comes back after 1, 3 and 5 rounds
 
-Accuracies are always taken; the rest comes in groups that can be left out (`ATTACKS`), and is missing then.
-
-    membership    the attacks of audit.membership, and the losses          return    further rounds without R
-
 What is measured on private data is measured at the client that asks. Each figure becomes a `Reading`, and `judge` turns
 the readings of all models into evidence and a verdict."""
 
@@ -18,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from torch import Tensor
 
-from fedforget.audit.case import ATTACKS, Attack, Case, Level
+from fedforget.audit.case import Case, Level
 from fedforget.audit.distributions import FEWEST_JUDGED, percentage
 from fedforget.audit.durability import ROUNDS, durability
 from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
@@ -52,14 +48,6 @@ def check_level(level: str) -> Level:
     if level not in get_args(Level):
         raise InputError(f"Level '{level}' is unknown; choose one of {', '.join(get_args(Level))}.")
     return level  # type: ignore[return-value]
-
-
-def check_attacks(names: Sequence[str]) -> tuple[Attack, ...]:
-    """The groups of measures that go by these names, each once."""
-    unknown = next((name for name in names if name not in ATTACKS), None)
-    if unknown is not None:
-        raise InputError(f"Attack '{unknown}' is unknown; choose from {', '.join(ATTACKS)}.")
-    return tuple(name for name in ATTACKS if name in names)
 
 
 @dataclass(frozen=True)
@@ -121,7 +109,6 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         if not poisoned and ACCURACY in readings and REST in readings:
             known, rest = readings[ACCURACY], readings[REST]
             readings[BEYOND] = Reading(known.value - rest.value, math.hypot(known.error, rest.error))
-    notes += _left_out(case)
     if judged < FEWEST_JUDGED:
         notes.append(f"Only {judged} of the target can be judged, and no share of fewer than {FEWEST_JUDGED} is read.")
 
@@ -131,8 +118,7 @@ def examine(case: Case, state: State, references: Sequence[Mapping[str, Tensor]]
         share = lasting.known[-1].bd_acc
         return None if share is None else percentage(share / 100.0 * judged, judged)
 
-    if "return" in case.attacks:
-        _take(readings, {"comes back": attempt("comes back", back)})
+    _take(readings, {"comes back": attempt("comes back", back)})
     return Examination(readings, pictures, poisoned, samples, fingerprint, tuple(notes))
 
 
@@ -147,17 +133,10 @@ def _examine_feature(case: Case, state: State) -> Examination:
     now = measure_sensitivity(case, state)
     readings: dict[str, Reading] = {}
     _take(readings, {"sensitivity to the feature": now.target, "sensitivity on unseen data": now.unseen})
-    notes = _left_out(case)
-    if "return" in case.attacks:
-        *_, (_, later) = further_rounds(case.federation, state, case.schedule, case.exclude, LATER[case.level][-1])
-        _take(readings, {"sensitivity comes back": measure_sensitivity(case, later).target})
+    *_, (_, later) = further_rounds(case.federation, state, case.schedule, case.exclude, LATER[case.level][-1])
+    _take(readings, {"sensitivity comes back": measure_sensitivity(case, later).target})
     _take(readings, {WITHOUT: percentage(now.right, now.count)})
-    return Examination(readings, {}, False, size, 0, tuple(notes), feature=True)
-
-
-def _left_out(case: Case) -> list[str]:
-    """A note for each group of measures that the case does not want."""
-    return [f"{name} was left out, as the audit was asked to." for name in ATTACKS if name not in case.attacks]
+    return Examination(readings, {}, False, size, 0, feature=True)
 
 
 def _take(readings: dict[str, Reading], found: Mapping[str, Reading | None]) -> None:
@@ -188,15 +167,9 @@ def judge(
     the target, by the way it was made, and `assumed` is what that rests on."""
     poisoned = subject.poisoned
 
-    def compared(
-        name: str,
-        remembers: Literal["high", "low"] = "high",
-        over: bool = True,
-        memory: bool = True,
-        rest: bool = False,
-    ) -> Evidence:
+    def compared(name: str, over: bool = True, memory: bool = True, rest: bool = False) -> Evidence:
         return Evidence(
-            name, remembers, subject.readings.get(name), None if before is None else before.readings.get(name),
+            name, "high", subject.readings.get(name), None if before is None else before.readings.get(name),
             tuple(o.readings[name] for o in oracles) if all(name in o.readings for o in oracles) else (),
             over, memory, rest,
         )  # fmt: skip
@@ -224,7 +197,7 @@ def judge(
 
 def examine_oracles(case: Case, oracles: Sequence[State], progress: Progress) -> list[Examination]:
     """Every oracle, with the others as its references."""
-    for state in oracles if "membership" in case.attacks else ():
+    for state in oracles:
         attack_membership(case, state)
     found = []
     for number, state in enumerate(oracles):

@@ -45,14 +45,12 @@ GRID = 51
 @dataclass(frozen=True, kw_only=True)
 class AttackMembership(TargetTask):
     """Attack the model on the target of `requests`. The client keeps the margins under `model`, a name (not where it is
-    empty); `references` are the names of models that it scored before, none of which saw R (for RMIA). Without `attack`
-    it only counts how many samples of R and held-out ones get their label."""
+    empty); `references` are the names of models that it scored before, none of which saw R (for RMIA)."""
 
     at_target = True
 
     model: str
     references: tuple[str, ...] = ()
-    attack: bool = True
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         network = client.load(state)
@@ -76,8 +74,6 @@ class AttackMembership(TargetTask):
             if bool(flipped[0].any()):  # as `audit.measures` does; on both sides, or they would differ by that alone
                 hit = hit[flipped[place]]
             numbers |= {f"{side}/hits": float(hit.sum()), f"{side}/judged": float(len(hit))}
-        if not self.attack:
-            return Reply(client.index, numbers=numbers, gradient_evaluations=cost)
         scores = {name: [score(z, y) for z, y in zip(logits, labels, strict=True)] for name, score in SCORES.items()}
         margins = scores["margin"]
         looked_at = f"{fingerprint(torch.cat([target.ids, outside.ids])):.0f}"
@@ -180,12 +176,12 @@ def attack_membership(
     case: Case, state: State, references: Sequence[Mapping[str, Tensor]] = (), *, keep: bool = True
 ) -> Membership:
     """Attack `state` at every client that asks; `references` must have been attacked before it, at the same clients,
-    which `keep` what they need for that. Where the case leaves the attacks out, the accuracies alone are taken.
+    which `keep` what they need for that.
 
     Several clients' figures are averaged with the sizes of their targets as weights."""
     task = case.about(
         AttackMembership, model=digest(state)[:16] if keep else "",
-        references=tuple(digest(state)[:16] for state in references), attack="membership" in case.attacks,
+        references=tuple(digest(state)[:16] for state in references),
     )  # fmt: skip
     replies = list(case.federation.ask(task, state, case.askers))
     told = [reply for reply in replies if "target/judged" in reply.numbers]

@@ -34,23 +34,13 @@ def audit(
         typer.Option(help="How closely to look: alone (no oracle, no verdict), quick (3 oracles) or full (8)."),
     ] = "quick",
     oracles: Annotated[int | None, typer.Option(help="How many models to retrain for comparison.")] = None,
-    attacks: Annotated[
-        str | None,
-        typer.Option(
-            help="Which attacks to make, with commas between: membership, return (default: all). "
-            "What is left out is missing: the verdict is then an accusation or 'not enough evidence'."
-        ),
-    ] = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Compare every model that forgot with the model before and with retrained ones, judge it, write report.html."""
-    chosen = None if attacks is None else [name.strip() for name in attacks.split(",")]
     requests = targets.read_requests(client, label, samples, feature, whole_client, target)
     with progress_bars(as_json) as progress:
-        result = audit_run(
-            run, requests or None, level=level, oracles=oracles, attacks=chosen, progress=progress, device=device
-        )
+        result = audit_run(run, requests or None, level=level, oracles=oracles, progress=progress, device=device)
     if as_json:
         print(json.dumps(result.to_json()))
         return

@@ -3,8 +3,7 @@
 audit.json                            the table, with the verdicts
 report.html                           the same for people
 oracles/                              retrained models, kept for the next audit
-forgotten/METHOD-.../evidence-LEVEL.json    what the verdict on that model was made from, one file for each level (and
-                                            for each choice of attacks: evidence-quick-return.json)
+forgotten/METHOD-.../evidence-LEVEL.json    what the verdict on that model was made from, one file for each level
 
 The first two are of the newest audit; evidence of another level stays."""
 
@@ -17,9 +16,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.case import ATTACKS, Case
+from fedforget.audit.case import Case
 from fedforget.audit.evidence import evidence_record, write_evidence
-from fedforget.audit.examine import ORACLES, Examination, check_attacks, check_level, examine, examine_oracles, judge
+from fedforget.audit.examine import ORACLES, Examination, check_level, examine, examine_oracles, judge
 from fedforget.audit.feature_sensitivity import about_features, measure_sensitivity
 from fedforget.audit.measures import distance_to, measure_now_and_later
 from fedforget.audit.oracles import oracle_models
@@ -47,7 +46,6 @@ def audit_run(
     *,
     level: str | None = None,
     oracles: int | None = None,
-    attacks: Sequence[str] | None = None,
     progress: Progress = silent,
     device: str = "cpu",
     federation: Federation | None = None,
@@ -57,14 +55,10 @@ def audit_run(
     Before is the model that the newest of these results came from, and its peers are those that came from it too.
 
     With a `level` (`audit.examine`) every method gets a verdict and an evidence file. What has to be trained for it is
-    kept; an interrupted audit goes on with the rounds it has. `alone` trains nothing. `attacks` are the groups of
-    measures to take beside the accuracies (default: all); what is left out is missing, so nothing can be `forgotten`.
+    kept; an interrupted audit goes on with the rounds it has. `alone` trains nothing.
     `report` is the page's name in the folder.
     """
     chosen_level = None if level is None else check_level(level)
-    chosen_attacks = ATTACKS if attacks is None else check_attacks(attacks)
-    if attacks is not None and chosen_level is None:
-        raise InputError("Attacks are made for a verdict; name the level too: alone, quick or full.")
     if oracles is not None and (chosen_level in (None, "alone") or oracles < 2):
         raise InputError(f"{oracles} oracles cannot judge anything; use 2 or more, with the level quick or full.")
     run = Run(folder)
@@ -82,7 +76,7 @@ def audit_run(
     for place, result in chosen.items():
         if result.diverged is None:
             models[result.name] = result.load_model(place)
-    case = Case(federation, asked, run.config.schedule, chosen_level or "alone", trunk.served, chosen_attacks)
+    case = Case(federation, asked, run.config.schedule, chosen_level or "alone", trunk.served)
     planted = run.config.backdoor
     backdoor = planted if planted is not None and planted.request.client in case.askers else None
     rows = audit_models(case, dataset, models, [*chosen.values()], progress, backdoor)
@@ -186,7 +180,7 @@ def judge_models(
         if name == BEFORE:
             continue
         result = results[places[name]]
-        path = places[name] / f"{_evidence_name(case)}.json"
+        path = places[name] / f"evidence-{case.level}.json"
         record = evidence_record(
             request={
                 "requests": [request.to_json() for request in case.requests],
@@ -221,12 +215,6 @@ def judge_models(
         )
         found[name]["evidence"] = {"file": str(path.relative_to(run.folder)), "sha256": write_evidence(path, record)}
     return found
-
-
-def _evidence_name(case: Case) -> str:
-    """By level, and by the attacks where not all were made: weaker evidence does not replace stronger."""
-    some = () if case.attacks == ATTACKS else case.attacks or ("accuracies",)
-    return "-".join(("evidence", case.level, *some))
 
 
 def _data_digest(run: Run, dataset: Dataset | None) -> str:
