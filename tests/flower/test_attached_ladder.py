@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 import torch
 from benchmarks.digits_app import BATCH, EPOCHS, LR, SITES, Kind, Net, figures, make_app, target_positions
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg, Result, Strategy
 from in_process_grid import InProcessGrid
 from own_flower_app import TRAINING, context_of, load_data, own_app, own_grid, site
-from small_worlds import network
+from small_worlds import SIZES, network
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from fedforget.audit.check import Check
 from fedforget.errors import FedForgetError, InputError
-from fedforget.flower.attach import own_client, retained
+from fedforget.flower.attach import attach, own_client, retained
 from fedforget.flower.node_store import NodeStore
 from fedforget.flower.strategy import Forget
 from fedforget.methods import RUNGS
@@ -102,13 +103,76 @@ def test_two_ways_to_hold_out_are_one_too_many():
         own_client(context_of(0, **{"hold-out": 0.2}), network, with_test_data)
 
 
-def test_what_the_app_keeps_of_the_old_model_at_a_node_is_dropped():
-    """As Flower's advanced example keeps a classification head of the node's own."""
-    context = context_of(0)
-    context.state["head"] = ArrayRecord(network().state_dict())
-    context.state["rounds"] = ConfigRecord({"done": 3})
-    own_client(context, network, load_data)
-    assert list(context.state) == ["rounds"]
+# What the app keeps at a node
+
+
+def keeping_app(kept: list[bool]) -> ClientApp:
+    """As Flower's advanced example keeps a classification head of the node's own; `kept` says which messages found
+    one there."""
+    app = ClientApp()
+    attach(app, network, with_test_data)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        retained(context, load_data(context))
+        assert sorted(message.content) == ["arrays", "config"], "the app's own messages are as ever"
+        kept.append("head" in context.state)
+        context.state["head"] = ArrayRecord(network().state_dict())
+        context.state["rounds"] = ConfigRecord({"done": 3})
+        metrics = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({"arrays": message.content["arrays"], "metrics": metrics}), reply_to=message)
+
+    return app
+
+
+def trained_with_heads(folder: Path) -> tuple[InProcessGrid, ArrayRecord, list[bool]]:
+    kept: list[bool] = []
+    grid = own_grid(folder / "nodes", keeping_app(kept))
+    arrays = start(FedAvg(), grid, ArrayRecord(network().state_dict())).arrays
+    assert kept == [False] * len(SIZES)
+    kept.clear()
+    return grid, arrays, kept
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+@pytest.mark.parametrize("method", ["overwrite", "retrain"])
+def test_what_the_app_keeps_of_the_old_model_at_a_node_is_dropped(tmp_path: Path, method: str, by_hand: bool):
+    """Before any node trains on from the new model, and before a retraining."""
+    grid, arrays, kept = trained_with_heads(tmp_path)
+    inner = FedAvg()
+    strategy = Forget(inner, network, **TRAINING)
+    strategy.request(partition=0, label=2, method=method)
+    if by_hand:
+        start(inner, grid, strategy.serve(grid, arrays), 2)
+    else:
+        start(strategy, grid, arrays, 2)
+    own = [False, *[True] * (TRAINING["rounds"] - 1)] if method == "retrain" else []
+    assert kept == [there for there in (*own, False, True) for _ in SIZES]
+    assert all("rounds" in state for state in grid._states.values()), "numbers are no model"
+
+
+def test_a_node_that_was_away_does_not_keep_the_old_model_either(tmp_path: Path):
+    grid, arrays, kept = trained_with_heads(tmp_path)
+    strategy = Forget(FedAvg(), network, **TRAINING)
+    strategy.request(partition=0, label=2, method="overwrite")
+    grid.gone = {1}
+    arrays = start(strategy, grid, arrays).arrays
+    grid.gone = set()
+    start(strategy, grid, arrays)
+    assert sorted(kept[-len(SIZES) :]) == [False, *[True] * (len(SIZES) - 1)]
+
+
+def test_what_the_app_keeps_at_a_node_stays_where_the_model_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A question who is there, and a request that leaves the model as it was, cost the app nothing."""
+    grid, arrays, kept = trained_with_heads(tmp_path)
+    strategy = Forget(FedAvg(), network, folder=tmp_path / "app", **TRAINING)
+    arrays = start(strategy, grid, arrays).arrays
+    found = Check("harmful", "So says the check.", ("excess",))
+    monkeypatch.setattr("fedforget.runs.ladder.check", lambda *_, **__: found)
+    strategy.request(partition=0, label=2, lowest="rebuild", at_most="rebuild")
+    start(strategy, grid, arrays)
+    assert climbed(strategy).word == "harmful"
+    assert kept == [True] * 2 * len(SIZES)
 
 
 # The climb

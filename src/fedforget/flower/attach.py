@@ -31,7 +31,7 @@ from fedforget.federation.client import Client
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.client_app import client_number, no_memory, open_store, register
-from fedforget.flower.held_out import HOLD_OUT, drop_arrays, parted, set_aside, with_own_ids
+from fedforget.flower.held_out import HOLD_OUT, parted, set_aside, with_own_ids
 from fedforget.flower.oversight import labels_of, mark_retained, note_change, note_order, only_retained
 from fedforget.models import check_model
 from fedforget.params import is_finite
@@ -96,8 +96,8 @@ def attach(
     as a test loader, let `data` give a tuple: (training data, held-out data). Else write `hold-out = 0.2` into the
     node's or the run's config: that part of the samples is set aside, and `retained` leaves it out of the training.
 
-    What the app keeps as arrays in the node's `context.state`, such as a layer of its own, is dropped when a request is
-    served: it was trained with the model of before.
+    What the app keeps as arrays in the node's `context.state`, such as a layer of its own, is dropped before it trains
+    on from a model that a request has put in place: it was trained with the model of before.
 
     The node's config has a `state-dir`, where the node remembers for ever what it has withdrawn, and best its number,
     `partition-id`, and a `name`; without a number a request names it by its `name` or `node_id`. Mods of the whole app
@@ -125,7 +125,6 @@ def own_client(
 ) -> Client:
     """A node's client of its own network and data, as `attach` takes them."""
     number, network, place = client_number(context), refuse_shards(network_of(model)), torch.device(device)
-    drop_arrays(context)
     given, unseen = parted(data(context))
     whole = _whole(given)
     samples, classes = _read(whole, network, features, label, f"The data of client {number}")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Context
+from flwr.app import Context
 from torch import Tensor
 
 from fedforget.data.samples import Samples
 from fedforget.errors import InputError
 from fedforget.seeds import derive_generator
 
-log = logging.getLogger("flwr")
 HOLD_OUT = "hold-out"
 """The entry of a node's or a run's config that says which part of its samples a node never trains on."""
 
@@ -46,10 +44,3 @@ def with_own_ids(samples: Samples) -> Samples:
     that hold out others are not taken for such."""
     ids = [int.from_bytes(hashlib.sha256(row.numpy().tobytes()).digest()[:6], "big") for row in samples.features]
     return replace(samples, ids=torch.tensor(ids))
-
-
-def drop_arrays(context: Context) -> None:
-    """Drop what the app keeps at the node of the model of before."""
-    for name in [name for name, record in context.state.items() if isinstance(record, ArrayRecord)]:
-        log.warning("The node's '%s' in context.state is dropped: it was trained with the model of before.", name)
-        del context.state[name]

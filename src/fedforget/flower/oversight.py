@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, Subset, TensorDataset
 from fedforget.errors import InputError
 from fedforget.flower.client_app import client_number, open_store
 from fedforget.flower.messages import TASK_TYPE
+from fedforget.flower.renewal import drop_old_arrays
 
 MARK = "_fedforget_retained"
 PROBES = 8
@@ -31,6 +32,7 @@ def only_retained(app: ClientApp) -> None:
 
     def watch(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         vars(context).pop(MARK, None)  # a simulation hands the same context from message to message
+        drop_old_arrays(message, context)
         reply = call_next(message, context)
         _check(message, context)
         return reply

@@ -19,6 +19,7 @@ from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
 from fedforget.flower.memories import renew_memories
+from fedforget.flower.renewal import Renewal
 from fedforget.params import State, first_non_finite
 
 
@@ -36,6 +37,7 @@ class OwnRounds:
     arrays: ArrayRecord
     """Any arrays of the app, for their names and types."""
     config: ConfigRecord = field(default_factory=ConfigRecord)
+    renewal: Renewal = field(default_factory=Renewal)
     timeout_s: float = 3600.0
 
     def train(self, fresh: State) -> tuple[State, Cost]:
@@ -43,10 +45,10 @@ class OwnRounds:
         began, names, cost = time.perf_counter(), names_in(self.model, self.arrays), Cost()
         current = arrays_of_state(fresh, self.arrays, names)
         config = ConfigRecord(dict(self.config))  # an app may change it from round to round
-        renew_memories(self.strategy)
+        self._begin_anew()
         for number in range(1, self.schedule.rounds + 1):
             current = self._round(number, current, config, cost)
-        renew_memories(self.strategy)
+        self._begin_anew()
         state = state_of_arrays(self.model, current, names)
         broken = first_non_finite(state)
         if broken is not None:
@@ -54,9 +56,13 @@ class OwnRounds:
         cost.seconds["training"] = time.perf_counter() - began
         return state, cost
 
+    def _begin_anew(self) -> None:
+        renew_memories(self.strategy)
+        self.renewal.renew()
+
     def _round(self, number: int, arrays: ArrayRecord, config: ConfigRecord, cost: Cost) -> ArrayRecord:
         try:
-            messages = list(self.configure(number, arrays, config, self.grid))
+            messages = self.renewal.marked(self.configure(number, arrays, config, self.grid))
             replies = list(self.grid.send_and_receive(messages, timeout=self.timeout_s))
             made, _ = self.aggregate(number, replies)
         except FedForgetError:

@@ -34,6 +34,7 @@ from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.flower.messages import Questions
 from fedforget.flower.own_rounds import OwnRounds
+from fedforget.flower.renewal import Renewal
 from fedforget.flower.serving import Service, Waiting, check_there, undone
 from fedforget.flower.solved_rounds import SolvedRounds, nodes_to_solve
 from fedforget.methods import (
@@ -45,7 +46,7 @@ from fedforget.methods import (
     check_servable,
     method_settings,
 )
-from fedforget.params import State
+from fedforget.params import State, digest
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs.attached import REFUSED, WAITING, Asked, AttachedRun
 
@@ -121,6 +122,7 @@ class Forget(Strategy):
         self._unaggregated: ArrayRecord | None = None
         self._given = set(training)
         self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        self._renewal = Renewal()
         if self._solves:
             rounds = SolvedRounds(partial(self._service, train_config=None, questions=()), lambda: self._forgotten)
             self._configure, self._aggregate = rounds.configure, rounds.aggregate
@@ -193,11 +195,20 @@ class Forget(Strategy):
         for state, one in made:
             if self._record is not None:
                 self._record.record(one, self._record.keep(state, self._record.run.served))
-            self.served.append(one)
+            self._adopted(one, state)
         self.waiting.clear()
         self.failure = None
-        renew_memories(self.strategy)
         return arrays
+
+    def _adopted(self, made: Forgetting, before: State) -> None:
+        """A request is served: what was trained with the model before begins anew, unless that one stays."""
+        self.served.append(made)
+        if digest(made.state) == digest(before):
+            return
+        renew_memories(self.strategy)
+        self._renewal.renew()
+        if not self._leads:  # whoever runs the rounds that come, the nodes hear of it
+            vars(self.strategy)["configure_train"] = self._marked
 
     def _service(
         self, grid: Grid, arrays: ArrayRecord, train_config: ConfigRecord | None, questions: Questions
@@ -213,7 +224,7 @@ class Forget(Strategy):
         federation = FlowerFederation(grid, model, 0, Normalisation(), questions=questions, **self._federation)
         own = OwnRounds(
             grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
-            train_config or self._config,
+            train_config or self._config, self._renewal,
         )  # fmt: skip
         service = Service(federation, model, names, self._schedule, None if self._solves else own)
         if self._folder is not None and self._record is None:
@@ -253,9 +264,8 @@ class Forget(Strategy):
                     asked.requests, state, before.served, asked.method, asked.preset, asked.settings
                 )  # fmt: skip
                 record.record(made, before)
-                self.served.append(made)
+                self._adopted(made, state)
                 arrays = service.arrays(made.state, arrays)
-                renew_memories(self.strategy)
             record.answer_served(asked, service.federation)
         except FedForgetError as error:
             final = isinstance(error, InputError | DivergedError) and not isinstance(error, NotYetError)
@@ -315,7 +325,10 @@ class Forget(Strategy):
         looked = self._look_into_inbox(grid, arrays)
         if looked is not arrays:
             self.arrays = self._unaggregated = arrays = looked
-        return self._configure(server_round, arrays, config, grid)
+        return self._marked(server_round, arrays, config, grid)
+
+    def _marked(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> Iterable[Message]:
+        return self._renewal.marked(self._configure(server_round, arrays, config, grid))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
