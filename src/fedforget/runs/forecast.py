@@ -43,7 +43,8 @@ class Forecast:
         if isinstance(model, Prepared):
             each = model.evaluations
             clients = model.clients_beside((request.client for request in requests), meter.clients)
-            count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=(*served, *requests))
+            exclude = (*served, *requests)
+            count = CountSamples(seed=schedule.seed, threads=schedule.threads, exclude=exclude, unsummed=True)
             again = sum(reply.numbers["samples"] for reply in meter.ask(count, {}, clients)) / max(1, left.kept)
         retrain = each * left.kept * schedule.rounds * schedule.epochs * schedule.participation
         anew = kernel_to_turn(model) is None
