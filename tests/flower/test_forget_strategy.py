@@ -398,6 +398,29 @@ REMEMBERING = {
 }
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_retraining_begins_with_the_clipping_norm_of_the_beginning(tmp_path: Path, fails: bool):
+    """The norm follows the updates down; a fresh model could hardly learn under that of a trained one."""
+    used, grid = adapting(fedavg()), own_grid(tmp_path)
+    strategy = Forget(used, network, **TRAINING)
+    before = start(strategy, grid, ArrayRecord(network().state_dict()), 3).arrays
+    adapted = used.clipping_norm
+    strategy.request(partition=0, label=2, method="retrain")
+    if fails:
+        grid.change = lambda number, reply: [] if reply.metadata.message_type == "train" else [reply]
+        with pytest.raises(FedForgetError, match=r"^The app's own training failed in round 1 of its retraining: float"):
+            strategy.serve(grid, before)
+        assert used.clipping_norm == adapted, "the training goes on as it was"
+        return
+    arrays = strategy.serve(grid, before)
+    by_hand = adapting(fedavg())
+    fresh = ArrayRecord(fresh_start(network_of(network), Schedule(**TRAINING), RetrainSettings()))
+    expected = start(by_hand, own_grid(tmp_path), fresh, int(TRAINING["rounds"])).arrays
+    assert used.clipping_norm == by_hand.clipping_norm != adapted
+    for name, array in expected.items():  # up to the order in which the strategy sums
+        assert np.allclose(arrays[name].numpy(), array.numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", REMEMBERING)
 def test_after_a_request_a_strategy_goes_on_as_one_that_never_met_the_target(
     tmp_path: Path, before: ArrayRecord, kind: str

@@ -34,6 +34,9 @@ MEMORIES: dict[type[Strategy], tuple[str, ...]] = {
     DifferentialPrivacyServerSideAdaptiveClipping: ("current_arrays",),
 }
 """What Flower's own strategies remember. With None there each begins anew, with what its next round is given."""
+ADAPTED = "clipping_norm"
+"""What a wrapper for differential privacy may adapt from round to round."""
+Adapted = list[tuple[Strategy, float]]
 
 
 def check_memories(strategy: Strategy) -> None:
@@ -53,6 +56,17 @@ def renew_memories(strategy: Strategy) -> None:
     for part in _parts(strategy):
         for name in _known(part) & vars(part).keys():
             setattr(part, name, None)
+
+
+def adapted(strategy: Strategy) -> Adapted:
+    """Every wrapper with a clipping norm, and that norm now."""
+    return [(part, vars(part)[ADAPTED]) for part in _parts(strategy) if ADAPTED in vars(part)]
+
+
+def adapt_again(values: Adapted) -> None:
+    """Let each wrapper go on from that norm."""
+    for part, norm in values:
+        setattr(part, ADAPTED, norm)
 
 
 def adds_noise(strategy: Strategy) -> bool:

@@ -18,7 +18,7 @@ from fedforget.errors import DivergedError, FedForgetError
 from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import Schedule
 from fedforget.flower.arrays import arrays_of_state, names_in, state_of_arrays
-from fedforget.flower.memories import renew_memories
+from fedforget.flower.memories import Adapted, adapt_again, adapted, renew_memories
 from fedforget.flower.renewal import Renewal
 from fedforget.params import State, first_non_finite
 
@@ -39,15 +39,23 @@ class OwnRounds:
     config: ConfigRecord = field(default_factory=ConfigRecord)
     renewal: Renewal = field(default_factory=Renewal)
     timeout_s: float = 3600.0
+    began: Adapted = field(default_factory=list)
+    """What the strategy adapts, as it was when the app began."""
 
     def train(self, fresh: State) -> tuple[State, Cost]:
         """`schedule.rounds` rounds from these weights."""
         began, names, cost = time.perf_counter(), names_in(self.model, self.arrays), Cost()
         current = arrays_of_state(fresh, self.arrays, names)
         config = ConfigRecord(dict(self.config))  # an app may change it from round to round
+        now = adapted(self.strategy)
         self._begin_anew()
-        for number in range(1, self.schedule.rounds + 1):
-            current = self._round(number, current, config, cost)
+        adapt_again(self.began)
+        try:
+            for number in range(1, self.schedule.rounds + 1):
+                current = self._round(number, current, config, cost)
+        except FedForgetError:
+            adapt_again(now)
+            raise
         self._begin_anew()
         state = state_of_arrays(self.model, current, names)
         broken = first_non_finite(state)

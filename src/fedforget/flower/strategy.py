@@ -31,7 +31,7 @@ from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
 from fedforget.flower.arrays import names_in, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
-from fedforget.flower.memories import check_memories, renew_memories
+from fedforget.flower.memories import adapted, check_memories, renew_memories
 from fedforget.flower.messages import Questions
 from fedforget.flower.own_rounds import OwnRounds
 from fedforget.flower.renewal import Renewal
@@ -122,7 +122,7 @@ class Forget(Strategy):
         self._unaggregated: ArrayRecord | None = None
         self._given = set(training)
         self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
-        self._renewal = Renewal()
+        self._renewal, self._began = Renewal(), adapted(strategy)
         if self._solves:
             rounds = SolvedRounds(partial(self._service, train_config=None, questions=()), lambda: self._forgotten)
             self._configure, self._aggregate = rounds.configure, rounds.aggregate
@@ -224,7 +224,7 @@ class Forget(Strategy):
         federation = FlowerFederation(grid, model, 0, Normalisation(), questions=questions, **self._federation)
         own = OwnRounds(
             grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
-            train_config or self._config, self._renewal,
+            train_config or self._config, self._renewal, began=self._began,
         )  # fmt: skip
         service = Service(federation, model, names, self._schedule, None if self._solves else own)
         if self._folder is not None and self._record is None:
