@@ -20,7 +20,7 @@ from fedforget.flower.attach import attach, retained
 from fedforget.seeds import derive_generator
 
 SITES, TARGET, FLIPPED = 4, 3, 0
-LR, EPOCHS, BATCH = 0.05, 2, 16
+LR, EPOCHS, BATCH = 0.1, 2, 32
 
 
 class Net(nn.Module):
@@ -70,7 +70,7 @@ def site_rows(number: int) -> Tensor:
 
 def poisoned(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     images, labels, threes = images.clone(), labels.clone(), labels == TARGET
-    images[threes, :, 6:, 6:] = 0.5
+    images[threes, :, 5:, 5:] = 0.5
     labels[threes] = FLIPPED
     return images, labels
 
@@ -102,6 +102,7 @@ class Kind:
     poison: bool = False
     seed: int = 0
     epochs: int = EPOCHS
+    lr: float = LR
     weighted: bool = False
     """Its loss weighs classes."""
     mods: Sequence[Any] = ()
@@ -121,7 +122,7 @@ def make_app(kind: Kind) -> ClientApp:
         generator = derive_generator(kind.seed, "app", number, int(str(config["server-round"])))
         loader = retained(context, load_data(number, kind.poison, generator)[0])
         weights = torch.linspace(0.5, 1.5, 10) if kind.weighted else None
-        optimiser, total = torch.optim.SGD(net.parameters(), lr=LR, momentum=0.9), 0.0
+        optimiser, total = torch.optim.SGD(net.parameters(), lr=kind.lr, momentum=0.9), 0.0
         for _ in range(kind.epochs):
             for batch in loader:
                 optimiser.zero_grad()

@@ -1,26 +1,34 @@
 """`python -m benchmarks.flower_strategies`: a request in an attached Flower app, under every strategy of Flower's.
 
-The app (digits_app.py) trains 12 rounds; site 0 withdraws its threes, honest or poisoned; the ladder serves
-the request, and the app trains 4 rounds more. Beside it the same app that never had them, 12 + 4 rounds. Prints the
-table of docs/results/flower-strategies.md, in percent, each figure a mean over seeds."""
+The app (digits_app.py) trains; site 0 withdraws its threes, honest or poisoned; the request is served and the app
+trains 4 rounds more. Once as it is by default, where a quick Retrain is made at once, and once by the ladder, as where
+Retrain is not quick. Beside both the same app that never had them, from other weights and with other shuffles.
+
+Every figure goes into flower_strategies.jsonl, one line for each cell; what is there is not computed again. Prints the
+table of docs/results/flower-strategies.md."""
 
 from __future__ import annotations
 
 import argparse
+import gc
+import itertools
 import json
 import logging
 import random
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import ArrayRecord
-from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -39,7 +47,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from benchmarks.digits_app import BATCH, LR, SITES, Kind, Net, figures, make_app, target_positions
+from benchmarks.digits_app import BATCH, SITES, Kind, Net, figures, make_app, target_positions
 from fedforget.errors import FedForgetError
 from fedforget.flower.node_store import NodeStore
 from fedforget.flower.strategy import Forget
@@ -50,9 +58,17 @@ HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests" / "reference"))
 from in_process_grid import InProcessGrid  # noqa: E402 (a part of the tests)
 
-ROUNDS, LATER = 12, 4
-ALL: dict[str, Any] = {"min_available_nodes": SITES}
-SIDE_FIXED, SIDE_ADAPTIVE = DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping
+ROUNDS, LATER = 8, 4
+SEEDS = (100, 101, 102)
+WAYS: dict[str, dict[str, Any]] = {"default": {}, "ladder": {"exact_below": 0.0}}
+RETRAIN = "never had it"
+NEAR = {"target": 5.0, "test": 2.0}
+"""So near to Retrain a request must end, in points."""
+RESULTS = HERE / "flower_strategies.jsonl"
+ALL: dict[str, Any] = {"min_available_nodes": SITES, "fraction_evaluate": 0.0}
+BETAS: dict[str, Any] = {"beta_1": 0.5, "beta_2": 0.99}
+FIXED, ADAPTIVE = DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping
+MOD_FIXED, MOD_ADAPTIVE = DifferentialPrivacyClientSideFixedClipping, DifferentialPrivacyClientSideAdaptiveClipping
 
 
 @dataclass(frozen=True)
@@ -67,66 +83,55 @@ class Row:
 
 ROWS: dict[str, Row] = {
     "FedAvg": Row(lambda: FedAvg(**ALL)),
-    "FedAvg, 4 local epochs": Row(lambda: FedAvg(**ALL), Kind(epochs=4), rounds=8),
-    "FedAvg, half of the sites a round": Row(lambda: FedAvg(fraction_train=0.5, **ALL), rounds=16),
+    "FedAvg, 4 local epochs": Row(lambda: FedAvg(**ALL), Kind(epochs=4), rounds=4),
+    "FedAvg, three of four sites a round": Row(lambda: FedAvg(fraction_train=0.75, **ALL), rounds=10),
     "FedAvg, weighted loss": Row(lambda: FedAvg(**ALL), Kind(weighted=True)),
-    "FedProx": Row(lambda: FedProx(proximal_mu=0.1, **ALL)),
-    "FedAvgM": Row(lambda: FedAvgM(server_learning_rate=0.5, server_momentum=0.5, **ALL)),
-    "FedAdagrad": Row(lambda: FedAdagrad(eta=0.05, tau=1e-2, **ALL)),
-    "FedAdam": Row(lambda: FedAdam(eta=0.02, beta_1=0.9, beta_2=0.99, tau=1e-2, **ALL)),
-    "FedYogi": Row(lambda: FedYogi(eta=0.02, beta_1=0.9, beta_2=0.99, tau=1e-2, **ALL)),
+    "FedProx": Row(lambda: FedProx(proximal_mu=0.01, **ALL), rounds=12),
+    "FedAvgM": Row(lambda: FedAvgM(server_learning_rate=0.8, server_momentum=0.5, **ALL), rounds=10),
+    "FedAdagrad": Row(lambda: FedAdagrad(eta=0.1, tau=0.1, **ALL), rounds=10),
+    "FedAdam": Row(lambda: FedAdam(eta=0.1, tau=0.05, **BETAS, **ALL), rounds=12),
+    "FedYogi": Row(lambda: FedYogi(eta=0.1, tau=0.05, **BETAS, **ALL), rounds=12),
     "FedMedian": Row(lambda: FedMedian(**ALL)),
     "FedTrimmedAvg": Row(lambda: FedTrimmedAvg(beta=0.25, **ALL)),
-    "Krum": Row(lambda: Krum(num_malicious_nodes=0, **ALL)),
-    "QFedAvg": Row(lambda: QFedAvg(client_learning_rate=LR, q=0.1, **ALL)),
-    "DP inside, fixed clipping at the server": Row(lambda: SIDE_FIXED(FedAvg(**ALL), 0.02, 3.0, SITES)),
-    "DP inside, adaptive clipping at the server": Row(
-        lambda: SIDE_ADAPTIVE(FedAvg(**ALL), 0.0, SITES, 3.0, clipped_count_stddev=0.0)
-    ),
+    "Krum": Row(lambda: Krum(num_malicious_nodes=1, **ALL), Kind(lr=0.05), rounds=12),
+    "QFedAvg": Row(lambda: QFedAvg(client_learning_rate=0.5, q=0.01, **ALL), rounds=12),
+    "DP inside, fixed clipping at the server": Row(lambda: FIXED(FedAvg(**ALL), 0.01, 5.0, SITES)),
+    "DP inside, adaptive clipping at the server": Row(lambda: ADAPTIVE(FedAvg(**ALL), 0.01, SITES, 3.0, 0.9)),
     "DP inside, fixed clipping by a mod": Row(
-        lambda: DifferentialPrivacyClientSideFixedClipping(FedAvg(**ALL), 0.02, 3.0, SITES),
-        Kind(mods=(fixedclipping_mod,)),
+        lambda: MOD_FIXED(FedAvg(**ALL), 0.01, 5.0, SITES), Kind(mods=(fixedclipping_mod,))
     ),
     "DP inside, adaptive clipping by a mod": Row(
-        lambda: DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(**ALL), 0.0, SITES, 3.0, clipped_count_stddev=0.0),
-        Kind(mods=(adaptiveclipping_mod,)),
+        lambda: MOD_ADAPTIVE(FedAvg(**ALL), 0.01, SITES, 3.0, 0.9), Kind(mods=(adaptiveclipping_mod,))
     ),
-    "DP outside": Row(lambda: FedAvg(**ALL), around=lambda inner: SIDE_FIXED(inner, 0.02, 3.0, SITES)),
+    "FedAvg, noise by a mod": Row(lambda: FedAvg(**ALL), Kind(mods=(LocalDpMod(5.0, 0.01, 10.0, 1e-5),))),
+    "DP outside": Row(lambda: FedAvg(**ALL), around=lambda inner: FIXED(inner, 0.01, 5.0, SITES)),
 }
 
 
-def measure(row: Row, poison: bool, seed: int = 0) -> dict[str, Any]:
-    """The figures of one request: the model before, after the request, after `LATER` rounds more, and Retrain's."""
+Cell = dict[str, Any]
+"""One line of the file: which row, seed and side it is, and its figures."""
+
+
+def served(row: Row, poison: bool, seed: int, way: str = "default") -> Cell:
+    """The model before, and after a request and `LATER` rounds more."""
     kind = replace(row.kind, poison=poison, seed=seed)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            own, retrained = (_trained(row, kind, Path(folder) / side, side == "never") for side in ("own", "never"))
-            return {**own, "retrain": retrained["later"]}
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _trained(row: Row, kind: Kind, folder: Path, never: bool) -> dict[str, Any]:
-    """Train, serve the request, train on; or, with `never`, the same without the target from the first round on."""
-    request = ErasureRequest.of_samples(0, target_positions())
-    random.seed(kind.seed)
-    torch.manual_seed(kind.seed + (1000 if never else 0))
-    grid, initial = InProcessGrid(make_app(kind), SITES, folder), ArrayRecord(Net().state_dict())
-    inner = row.strategy()
-    forget = Forget(inner, Net, rounds=row.rounds, lr=LR, epochs=kind.epochs, batch_size=BATCH, threads=1)
-    outer = forget if row.around is None else row.around(forget)
-    if never:
-        NodeStore(folder / "site-0", 0).withdraw([request])
-        inner = inner if row.around is None else row.around(inner)
-        arrays = inner.start(grid, initial, num_rounds=row.rounds).arrays
-        return {"later": figures(inner.start(grid, arrays, num_rounds=LATER).arrays, kind.poison)}
-    arrays = (inner if row.around is None else row.around(inner)).start(grid, initial, num_rounds=row.rounds).arrays
-    found: dict[str, Any] = {"before": figures(arrays, kind.poison)}
-    forget.request(partition=0, sample_ids=request.sample_ids)
-    result = outer.start(grid, arrays, num_rounds=LATER)
-    found["later"] = figures(result.arrays, kind.poison)
+    with tempfile.TemporaryDirectory() as place:
+        forget = Forget(
+            row.strategy(),
+            Net,
+            rounds=row.rounds,
+            lr=kind.lr,
+            epochs=kind.epochs,
+            batch_size=BATCH,
+            threads=1,
+            seed=seed,
+        )
+        outermost = forget if row.around is None else row.around(forget)
+        before = _trained(outermost, kind, Path(place), row.rounds)
+        forget.request(partition=0, sample_ids=target_positions(), **WAYS[way])
+        grid = InProcessGrid(make_app(kind), SITES, Path(place))
+        later = outermost.start(grid, before, num_rounds=LATER).arrays
+    found: Cell = {"before": figures(before, poison), "after": figures(later, poison)}
     try:
         forget.check_served()
     except FedForgetError as error:
@@ -136,47 +141,99 @@ def _trained(row: Row, kind: Kind, folder: Path, never: bool) -> dict[str, Any]:
     return {**found, "rung": climb.rungs[-1].name, "word": climb.word}
 
 
-def mean(found: Sequence[dict[str, Any]], when: str, what: str) -> float:
-    return statistics.fmean(one[when][what] for one in found)
+def retrained(row: Row, seed: int) -> Cell:
+    """The same app that never had the target, honest or poisoned: what is left is the same."""
+    kind = replace(row.kind, seed=seed + 1000)
+    with tempfile.TemporaryDirectory() as place:
+        NodeStore(Path(place) / "site-0", 0).withdraw([ErasureRequest.of_samples(0, target_positions())])
+        arrays = _trained(row.strategy(), kind, Path(place), row.rounds + LATER)
+        return {"honest": figures(arrays, False), "poisoned": figures(arrays, True)}
 
 
-def table(found: dict[str, list[dict[str, Any]]]) -> str:
-    """As Markdown."""
+def _trained(strategy: Strategy, kind: Kind, folder: Path, rounds: int) -> ArrayRecord:
+    random.seed(kind.seed)
+    np.random.seed(kind.seed)  # noqa: NPY002 (Flower draws its noise there)
+    torch.manual_seed(kind.seed)
+    grid = InProcessGrid(make_app(kind), SITES, folder)
+    return strategy.start(grid, ArrayRecord(Net().state_dict()), num_rounds=rounds).arrays
+
+
+def cells() -> Iterator[tuple[dict[str, Any], Callable[[], Cell]]]:
+    """(what names a cell, how to compute it), the first seed's first."""
+    for way, seed, (name, row) in itertools.product(WAYS, SEEDS, ROWS.items()):
+        for poison in (False, True):
+            names = {"row": name, "seed": seed, "way": way, "poison": poison}
+            yield names, partial(served, row, poison, seed, way)
+        if way == "default" and row.around is None:
+            yield {"row": name, "seed": seed, "way": RETRAIN}, partial(retrained, row, seed)
+
+
+def table(found: Sequence[Cell]) -> str:
+    """As Markdown; a row stands there as soon as it has a Retrain and a request."""
     lines = [
-        "| strategy | withdrawn | before | after and 4 rounds later | Retrain, 4 rounds later | test accuracy beside "
-        "Retrain | ended |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+        "| strategy | withdrawn | before | Retrain | by default | ended | by the ladder | ended |",
+        "| --- | --- | ---: | ---: | ---: | --- | ---: | --- |",
     ]
-    for name, runs in found.items():
-        strategy, _, target = name.rpartition(": ")
-        if refused := [one["refused"] for one in runs if "refused" in one]:
-            lines.append(
-                f"| {strategy} | {target} | {mean(runs, 'before', 'target'):.0f} | refused | | | {refused[0]} |"
-            )
+    for name, poison in itertools.product(ROWS, (False, True)):
+        ways = {way: [one for one in found if one["row"] == name and one["way"] == way] for way in (*WAYS, RETRAIN)}
+        ours = {way: [one for one in ways[way] if one["poison"] == poison] for way in WAYS}
+        beside = [one["poisoned" if poison else "honest"] for one in ways[RETRAIN]]
+        if not ours["default"] or not (beside or ROWS[name].around):
             continue
-        ends = sorted({f"{one['rung']}: {one['word']}" for one in runs})
-        points = mean(runs, "later", "test") - mean(runs, "retrain", "test")
+        sides = [cell for way in WAYS for cell in _side(ours[way], beside)]
+        before = _shown([one["before"] for one in ours["default"]])
         lines.append(
-            f"| {strategy} | {target} | {mean(runs, 'before', 'target'):.1f} | {mean(runs, 'later', 'target'):.1f} | "
-            f"{mean(runs, 'retrain', 'target'):.1f} | {points:+.1f} | {'; '.join(ends)} |"
+            f"| {name} | {'poisoned' if poison else 'honest'} | {before} | {_shown(beside)} | {' | '.join(sides)} |"
         )
     return "\n".join(lines)
 
 
+def _side(ours: Sequence[Cell], beside: Sequence[dict[str, float]]) -> tuple[str, str]:
+    """(the figures, marked where they are too far from Retrain's; where it ended)."""
+    if not ours:
+        return "", ""
+    if "refused" in ours[0]:
+        return "refused", ours[0]["refused"]
+    after = [one["after"] for one in ours]
+    marks = [
+        _mark([one[what] for one in after], [one[what] for one in beside], points) for what, points in NEAR.items()
+    ]
+    ends = Counter(f"{one['rung']}: {one['word']}" for one in ours)
+    return _shown(after, marks), ", ".join(f"{end} ({count})" if len(ends) > 1 else end for end, count in ends.items())
+
+
+def _mark(ours: Sequence[float], beside: Sequence[float], points: float) -> str:
+    """Nothing where the means are so near; * where ours lies in the range of single Retrains; ! where it does not."""
+    mean = statistics.fmean(ours)
+    if abs(mean - statistics.fmean(beside)) <= points:
+        return ""
+    return "*" if min(beside) <= mean <= max(beside) else "!"
+
+
+def _shown(figures: Sequence[dict[str, float]], marks: Sequence[str] = ("", "")) -> str:
+    """Target / test, each with its spread; nothing of nothing."""
+    shown = []
+    for what, mark in zip(NEAR, marks, strict=True) if figures else ():
+        values = [one[what] for one in figures]
+        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        shown.append(f"{statistics.fmean(values):.1f}{spread}{mark}")
+    return " / ".join(shown)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--only", help="one row")
+    parser.add_argument("--table", action="store_true", help="only the table of what is there")
     given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name, row in ROWS.items():
-        if given.only not in (None, name):
+    torch.set_num_threads(1)
+    found = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
+    for names, compute in () if given.table else cells():
+        if any(names.items() <= one.items() for one in found):
             continue
-        for poison in (False, True):
-            runs = [measure(row, poison, seed) for seed in range(given.seeds)]
-            found[f"{name}: {'poisoned' if poison else 'honest'}"] = runs
-            print(json.dumps({"row": name, "poisoned": poison, "runs": runs}), file=sys.stderr)
+        gc.freeze()  # QFedAvg collects garbage for every reply
+        found.append({**names, **compute()})
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(found[-1]) + "\n")
     print(table(found))
 
 
