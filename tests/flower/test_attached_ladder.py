@@ -168,7 +168,7 @@ def test_what_the_app_keeps_at_a_node_stays_where_the_model_stays(tmp_path: Path
     strategy = Forget(FedAvg(), network, folder=tmp_path / "app", **TRAINING)
     arrays = start(strategy, grid, arrays).arrays
     found = Check("harmful", "So says the check.", ("excess",))
-    monkeypatch.setattr("fedforget.runs.ladder.check", lambda *_, **__: found)
+    monkeypatch.setattr("fedforget.runs.reference.check", lambda *_, **__: found)
     strategy.request(partition=0, label=2, lowest="rebuild", at_most="rebuild")
     start(strategy, grid, arrays)
     assert climbed(strategy).word == "harmful"

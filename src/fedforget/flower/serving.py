@@ -17,8 +17,7 @@ from fedforget.flower.arrays import arrays_of_state, state_of_arrays
 from fedforget.flower.federation import FlowerFederation
 from fedforget.flower.memories import adds_noise
 from fedforget.flower.own_rounds import OwnRounds
-from fedforget.methods import LADDER, RUNGS, Forgetting, forget, method_settings
-from fedforget.methods.rungs import QUICK_S
+from fedforget.methods import LADDER, QUICK_S, RUNGS, Forgetting, forget, method_settings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
 from fedforget.runs.climb import NOT_DONE, Climb

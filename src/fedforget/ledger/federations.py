@@ -29,8 +29,7 @@ from fedforget.ledger.recorded import recorded
 from fedforget.ledger.run_folders import check_fits, read_run
 from fedforget.ledger.schema import Federation, Version
 from fedforget.ledger.states import VersionKind, VersionState
-from fedforget.methods import DEFAULT_METHOD, LADDER, check_prepared, method_settings
-from fedforget.methods.rungs import QUICK_S
+from fedforget.methods import DEFAULT_METHOD, LADDER, QUICK_S, check_prepared, method_settings
 from fedforget.requests import ErasureRequest, check_feature
 from fedforget.runs.config import RunConfig
 from fedforget.runs.folder import Run

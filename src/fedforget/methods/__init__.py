@@ -22,7 +22,7 @@ from fedforget.federation.rounds import Schedule
 from fedforget.federation.seam import Federation
 from fedforget.federation.tasks import Withdraw
 from fedforget.methods.checks import check_targets, own
-from fedforget.methods.rungs import LADDER, RUNGS, LadderSettings
+from fedforget.methods.rungs import LADDER, QUICK_S, RUNGS, LadderSettings
 from fedforget.methods.table import DEFAULT_METHOD, METHODS, Curves, Method, method_settings, setting_words
 from fedforget.models import Prepared
 from fedforget.params import State, copy_state, first_non_finite
@@ -32,6 +32,7 @@ __all__ = [
     "DEFAULT_METHOD",
     "LADDER",
     "METHODS",
+    "QUICK_S",
     "RUNGS",
     "Forgetting",
     "LadderSettings",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from fedforget.federation.cost import Cost
-from fedforget.methods.rungs import QUICK_S
+from fedforget.methods import QUICK_S
 from fedforget.params import State
 from fedforget.runs.climb import NOT_KEPT, SCOUT_RUNG, STAYS, KeptRungs, Rung
 
