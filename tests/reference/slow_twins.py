@@ -190,8 +190,6 @@ def forgetting_loss(
             away = -l_r
         elif ascent == "capped":
             away = -min(l_r, cap)
-        elif ascent == "bounded":
-            away = -math.log(1 - p[y] / 2)
         else:
             away = 0.0
         loss, towards, old = loss + l_m + away, towards + l_m, old + l_r

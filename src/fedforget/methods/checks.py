@@ -16,8 +16,9 @@ from fedforget.params import State, first_non_finite
 from fedforget.requests import ErasureRequest, covers
 
 
-def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:
-    """Refuse settings that are no finite number, 0 or larger; those named in `above_zero` must not be 0 either."""
+def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = (), below_one: Sequence[str] = ()) -> None:
+    """Refuse settings that are no finite number, 0 or larger. Those in `above_zero` must not be 0 either, and those in
+    `below_one` must not reach 1."""
     for item in fields(settings):
         value = getattr(settings, item.name)
         if not isinstance(value, int | float):
@@ -25,9 +26,11 @@ def check_numbers(method: str, settings: Any, *, above_zero: Sequence[str] = ())
         if not math.isfinite(value) or value < 0 or (value == 0 and item.name in above_zero):
             need = "above 0" if item.name in above_zero else "0 or larger"
             raise InputError(f"{method} setting '{item.name}' is {value}, but it must be a finite number {need}.")
+        if item.name in below_one and value >= 1:
+            raise InputError(f"{method} setting '{item.name}' is {value}, but it must be below 1.")
 
 
-def check_settings(method: str, settings: Any, *, above_zero: Sequence[str] = ()) -> None:
+def check_settings(method: str, settings: Any, **bounds: Sequence[str]) -> None:
     """The same, and refuse words that a setting's annotation does not name."""
     for item in fields(settings):
         value, options = getattr(settings, item.name), options_of(settings.__class__)[item.name]
@@ -35,7 +38,7 @@ def check_settings(method: str, settings: Any, *, above_zero: Sequence[str] = ()
         if isinstance(value, str) and value not in words and str not in options:
             need = f"one of {', '.join(words)}" if words else "a number"
             raise InputError(f"{method} setting '{item.name}' is '{value}', but it must be {need}.")
-    check_numbers(method, settings, above_zero=above_zero)
+    check_numbers(method, settings, **bounds)
 
 
 @cache

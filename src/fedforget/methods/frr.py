@@ -41,7 +41,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedforget.data.samples import Samples
-from fedforget.errors import DivergedError, InputError
+from fedforget.errors import DivergedError
 from fedforget.federation.client import Client
 from fedforget.federation.cost import Checkpoints, Meter
 from fedforget.federation.rounds import Schedule, run_round
@@ -75,10 +75,8 @@ class FRRSettings:
     """T0: and then in every so-manieth round, beginning with round j0; 0 is never."""
 
     def __post_init__(self) -> None:
-        check_settings("FRR", self, above_zero=["lr", "damping", "hutchinson_samples"])
-        for name in ("beta1", "beta2"):
-            if getattr(self, name) >= 1:
-                raise InputError(f"FRR setting '{name}' is {getattr(self, name)}, but it must be below 1.")
+        positive = ["lr", "damping", "hutchinson_samples"]
+        check_settings("FRR", self, above_zero=positive, below_one=["beta1", "beta2"])
 
     def first_order(self, round: int) -> bool:
         """Whether this round is one of plain SGD."""

@@ -52,9 +52,7 @@ class PGDSettings:
 
     def __post_init__(self) -> None:
         positive = ["lr", "batch_size", "epochs", "clip", "random_models", "stop_distance"]
-        check_numbers("PGD", self, above_zero=positive)
-        if self.momentum >= 1:
-            raise InputError(f"PGD setting 'momentum' is {self.momentum}, but it must be below 1.")
+        check_numbers("PGD", self, above_zero=positive, below_one=["momentum"])
 
 
 def reference(theta: Tensor, last: Tensor, own: float, others: float) -> Tensor:

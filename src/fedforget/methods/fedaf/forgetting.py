@@ -5,12 +5,11 @@ The loss of a batch from the target R, with memories M (Eq. 13):
     L = L_M - L_R + (lambda/2) ||J^ (theta - theta*)||^2
 
     L_M = mean over x of CE(theta(x), y~)            towards the new memory
-    L_R = mean over x of CE(theta(x), y)             away from the old one; - L_R takes one of four forms:
+    L_R = mean over x of CE(theta(x), y)             away from the old one; - L_R takes one of three forms:
 
     ascent = none      0                             `overwrite`, our way: it has no ascent but in the amnesia
              plain     - CE(y)                       the paper; has no lower bound
              capped    - min(CE(y), cap)             the amnesia; a sample that is forgotten enough stops pushing
-             bounded   - log(1 - p_y/2)              (Pan et al. 2025) no lower than 0, and flat where p_y is near 0
 
 `forgetting_loss` is L_M - L_R. The third term is the preserver's (`Forget._forget`): with the setting `penalty` =
 gradient, the paper's, its gradient is added to theirs; with `proximal`, ours, its step follows theirs. lambda is
@@ -58,7 +57,7 @@ TEACHER_KEY = "fedaf.teacher."
 
 
 def forgetting_loss(
-    logits: Tensor, memory: Tensor, labels: Tensor, ascent: Literal["none", "plain", "capped", "bounded"], cap: float
+    logits: Tensor, memory: Tensor, labels: Tensor, ascent: Literal["none", "plain", "capped"], cap: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(L_M - L_R as it is minimised, L_M, L_R) for one batch; the penalty is the preserver's."""
     log_p = F.log_softmax(logits, dim=1)
@@ -68,8 +67,6 @@ def forgetting_loss(
         away = -old
     elif ascent == "capped":
         away = -old.clamp(max=cap)
-    elif ascent == "bounded":
-        away = -torch.log1p(-0.5 * torch.exp(-old))
     else:
         away = torch.zeros_like(old)
     return (towards + away).mean(), towards.mean(), old.mean()

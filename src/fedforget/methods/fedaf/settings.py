@@ -105,13 +105,11 @@ class OverwriteSettings:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        check_settings("FedAF", self, above_zero=self._above_zero)
+        check_settings("FedAF", self, above_zero=self._above_zero, below_one=["enough"])
         if self.sketch_masked and self.sketch_scope == "client":
             raise InputError(_MASKS_NEED)
         if self.epochs == 0 and self.min_steps == 0:
             raise InputError("FedAF settings 'epochs' and 'min_steps' are both 0, so nothing would be forgotten.")
-        if self.enough >= 1:
-            raise InputError(f"FedAF setting 'enough' is {self.enough}, but it must be below 1.")
         if not isinstance(self.recovery_share, str) and not 0 < float(self.recovery_share) <= 1:
             raise InputError(
                 f"FedAF setting 'recovery_share' is {self.recovery_share}, but it must be above 0 and at most 1."
@@ -142,7 +140,7 @@ class FullSettings(OverwriteSettings):
     anchor: Literal["global", "client"] = "global"
     """theta*: the global model, or what an ordinary epoch on all of its data D_k makes of it at the client."""
 
-    ascent: Literal["none", "plain", "capped", "bounded"] = "none"
+    ascent: Literal["none", "plain", "capped"] = "none"
     """The form of - L_R. (The amnesia of `reminded` is always capped.)"""
     ascent_cap: float = 6.0
     lr: float | None = None
