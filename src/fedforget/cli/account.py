@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,15 +47,14 @@ def disable_account(ledger: Ledger, who: Acting, name: NameArgument) -> Shown:
 def make_link(
     ledger: Ledger,
     name: NameArgument,
-    hours: Annotated[float, typer.Option(help="How long it is good for.")] = 1.0,
     console: Annotated[str, typer.Option(help="The address people use for the console.")] = "http://127.0.0.1:8765",
 ) -> Shown:
-    """A link that signs this account in, once; for one that has nothing else to sign in with."""
+    """A link that signs this account in, once, within an hour; for one that has nothing else to sign in with."""
     if ledger.accounts.can_prove_itself(name):
         raise InputError(
             f"'{name}' has a password, a token or a sign-in provider; an admin makes a link for it in the console. "
             "Where no admin can sign in any more, add one: fedforget account add NAME --role admin."
         )
-    secret = ledger.accounts.make_link(name, lasting=timedelta(hours=hours), actor=operator(ledger))
+    secret = ledger.accounts.make_link(name, actor=operator(ledger))
     link = f"{console.rstrip('/')}/link/{secret}"
     return Shown({"link": link}, [link])
