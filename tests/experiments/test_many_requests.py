@@ -6,7 +6,8 @@ import pytest
 
 from fedforget.experiments.many_requests import bd_acc_by_request, tables
 from fedforget.experiments.options import Options
-from fedforget.experiments.scenario import MIXED, Bench, Scenario, ScenarioSpec
+from fedforget.experiments.scenario import Bench, Scenario, ScenarioSpec
+from fedforget.experiments.targets import MIXED
 
 
 @pytest.fixture(scope="module")

@@ -17,9 +17,10 @@ from fedforget.experiments.drawing import Bars, bar_charts
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
 from fedforget.experiments.pairs import RETRAIN, paired
-from fedforget.experiments.scenario import MIXED, Scenario, ScenarioSpec
+from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_method, by_setting
 from fedforget.experiments.tables import Entry, Table
+from fedforget.experiments.targets import MIXED
 from fedforget.federation.cost import Cost
 from fedforget.federation.rounds import further_rounds
 from fedforget.params import State
