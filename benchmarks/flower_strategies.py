@@ -4,7 +4,7 @@ The app (digits_app.py) trains; site 0 withdraws its threes, honest or poisoned;
 trains 4 rounds more. Once as it is by default, where a quick Retrain is made at once, and once by the ladder, as where
 Retrain is not quick. Beside both the same app that never had them, from other weights and with other shuffles.
 
-Every figure goes into flower_strategies.jsonl, one line for each cell; what is there is not computed again. Prints the
+Every figure goes into flower_strategies.jsonl, one line for each cell; what is there is not computed again. Writes the
 table of docs/results/flower-strategies.md."""
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ RETRAIN = "never had it"
 NEAR = {"target": 5.0, "test": 2.0}
 """So near to Retrain a request must end, in points."""
 RESULTS = HERE / "flower_strategies.jsonl"
+PAGE = HERE.parent / "docs" / "results" / "flower-strategies.md"
 ALL: dict[str, Any] = {"min_available_nodes": SITES, "fraction_evaluate": 0.0}
 BETAS: dict[str, Any] = {"beta_1": 0.5, "beta_2": 0.99}
 FIXED, ADAPTIVE = DifferentialPrivacyServerSideFixedClipping, DifferentialPrivacyServerSideAdaptiveClipping
@@ -93,7 +94,7 @@ ROWS: dict[str, Row] = {
     "FedYogi": Row(lambda: FedYogi(eta=0.1, tau=0.05, **BETAS, **ALL), rounds=12),
     "FedMedian": Row(lambda: FedMedian(**ALL)),
     "FedTrimmedAvg": Row(lambda: FedTrimmedAvg(beta=0.25, **ALL)),
-    "Krum": Row(lambda: Krum(num_malicious_nodes=1, **ALL), Kind(lr=0.05), rounds=12),
+    "Krum": Row(lambda: Krum(num_malicious_nodes=1, **ALL), Kind(lr=0.05, epochs=1), rounds=22),
     "QFedAvg": Row(lambda: QFedAvg(client_learning_rate=0.5, q=0.01, **ALL), rounds=12),
     "DP inside, fixed clipping at the server": Row(lambda: FIXED(FedAvg(**ALL), 0.01, 5.0, SITES)),
     "DP inside, adaptive clipping at the server": Row(lambda: ADAPTIVE(FedAvg(**ALL), 0.01, SITES, 3.0, 0.9)),
@@ -222,7 +223,7 @@ def _shown(figures: Sequence[dict[str, float]], marks: Sequence[str] = ("", ""))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", action="store_true", help="only the table of what is there")
+    parser.add_argument("--table", action="store_true", help="compute nothing: only the table of what is there")
     given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
@@ -234,7 +235,9 @@ def main() -> None:
         found.append({**names, **compute()})
         with RESULTS.open("a") as file:
             file.write(json.dumps(found[-1]) + "\n")
-    print(table(found))
+    before, marker, rest = PAGE.read_text().partition("<!-- table -->\n")
+    after = rest[rest.index("<!-- /table -->") :]
+    PAGE.write_text(f"{before}{marker}\n{table(found)}\n\n{after}")
 
 
 if __name__ == "__main__":

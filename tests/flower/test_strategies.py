@@ -1,0 +1,35 @@
+"""Each of Flower's strategies, on a federation that learnt the class: the rows of docs/results/flower-strategies.md."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from benchmarks.flower_strategies import ROWS, served
+
+OUTVOTED = ("FedMedian", "FedTrimmedAvg", "Krum")
+"""They leave out what one site alone says: its poison was never learnt."""
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> None:
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("poison", [False, True], ids=["honest", "poisoned"])
+@pytest.mark.parametrize("name", ROWS)
+def test_a_request_under_each_strategy_ends_where_retrain_would(name: str, poison: bool):
+    found = served(ROWS[name], poison, seed=0)
+    before, after = found["before"], found["after"]
+    if poison and name in OUTVOTED:
+        assert before["target"] < 10
+    else:
+        assert before["target"] > 80, "it learnt the class"
+    if ROWS[name].around is not None:
+        assert found["refused"].startswith("A strategy around Forget")
+        assert after["target"] > 80, "and the training lost nothing"
+        return
+    assert (found["rung"], found["word"]) == ("retrain", "exact")
+    assert after["target"] < 6 if poison else after["target"] > 80
+    assert after["test"] > (75 if name == "Krum" else 88), "Krum's is one site's model"
