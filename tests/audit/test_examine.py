@@ -475,6 +475,7 @@ def memorised() -> tuple[Case, list[State], State, State]:
     return Case(world, asked, schedule, "quick"), oracles, before, short
 
 
+@pytest.mark.real
 def test_a_model_that_never_saw_honest_data_is_not_accused_for_being_trained_less(
     memorised: tuple[Case, list[State], State, State],
 ):

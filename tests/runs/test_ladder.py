@@ -410,6 +410,7 @@ def test_a_leaver_who_set_nothing_aside_may_be_served_by_a_model_built_anew():
     assert story(made) == [("rebuild", "exact")]
 
 
+@pytest.mark.real
 def test_where_a_model_built_anew_costs_little_more_overwriting_is_not_tried(monkeypatch: pytest.MonkeyPatch):
     data = load_dataset("digits")
     world = plain_federation(data, backdoors=[Backdoor(THREES, Trigger(2, margin=0), 6)])
@@ -484,7 +485,7 @@ def uninterrupted(noisy: tuple[Dataset, State]) -> tuple[Climb, int]:
     return made, len(world.log)
 
 
-@pytest.mark.daily(4)
+@pytest.mark.daily(2)
 @pytest.mark.parametrize("at", [0.1, 0.45, 0.7, 0.9, 0.02, 0.3, 0.6, 0.99])
 def test_killed_in_the_middle_and_resumed_it_ends_with_the_same_bits(
     world: Tapped, before: State, uninterrupted: tuple[Climb, int], tmp_path: Path, at: float
@@ -571,6 +572,7 @@ def test_before_each_rung_its_cost_is_said(world: Tapped, before: State):
 # Who asks, and who is there.
 
 
+@pytest.mark.real
 def test_two_requests_climb_together_and_one_retrain_serves_both(world: Tapped, before: State):
     both = [THREES, ErasureRequest.of_class(1, 5)]
     world.log.clear()
@@ -720,6 +722,7 @@ def test_what_cannot_be_served_is_refused_before_any_work(
     assert world.log == []
 
 
+@pytest.mark.real
 def test_a_feature_is_overwritten_and_only_retrain_is_sure(clean: tuple[Tapped, State]):
     world, before = clean
     feature = ErasureRequest.of_feature(1, (2, 2, 4, 4))
