@@ -31,7 +31,7 @@ def test_a_done_request_has_papers_for_people(visit: Of, program: Program, world
     assert "The result is: forgotten." in oscar.get(f"/requests/{request.id}/letters").text
     assert ann.get(f"/requests/{request.id}/letters").status_code == 403
     letters = program(Role.OFFICER).get(f"/api/v1/requests/{request.id}/letters").json()
-    assert list(letters) == ["done", "received"]
+    assert list(letters) == ["done", "complaint", "received"]
 
 
 @on_both

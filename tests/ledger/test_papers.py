@@ -99,9 +99,7 @@ def test_a_withdrawn_one_says_so_first(world: World):
     signed = certificate_of(world, request.id)
     paper = certificate_paper(signed.content, world.ledger.withdrawals.withdrawn(signed))
     assert not paper.good
-    assert paper.warning == (
-        "Withdrawn on 31 January 2026. It holds no more. Its certificate was withdrawn: It still knows them."
-    )
+    assert paper.warning == ("Withdrawn on 31 January 2026. It holds no more. It still knows them.")
 
 
 def test_the_code_finds_the_certificate(world: World):
@@ -186,7 +184,7 @@ def test_the_letters_that_make_sense_now(world: World, decided: Request):
         return {kind: draft(request, kind, signed, verdict, world.clock()) for kind in letters_for(request)}
 
     done = letters(decided)
-    assert list(done) == ["done", "extended", "received"]
+    assert list(done) == ["done", "complaint", "extended", "received"]
     assert "The result is: exact." in done["done"]
     assert certificate_paper(certificate_of(world, decided.id).content).code in done["done"]
     assert "This is no proof that nothing of your data is left" in done["done"]
@@ -213,6 +211,7 @@ def test_from_the_command_line(fedforget: Command, tmp_path: Path):
     assert pdf.read_bytes().startswith(b"%PDF-")
     fedforget("request", "show", request.id, "--certificate", tmp_path / "c.json")
     assert f"Its code, as on the printed page: {code}" in fedforget("verify", tmp_path / "c.json")
+    assert "is for people" in fedforget.refused("verify", pdf, "--key", tmp_path / "any.pem")
     assert code in fedforget("request", "letter", request.id)
     assert "by 31 January 2999" not in fedforget("request", "letter", request.id, "--kind", "received")
     rows = fedforget.json("request", "register", "--from", "2999-01-01", "--to", "2999-12-31", "--csv", sheet)

@@ -37,7 +37,7 @@ def test_a_rollback_and_a_finding_are_on_the_list(world: World):
     assert told.digests == {f"{head.ledger}/event/{head.number}": head.hash}
     assert [(row["request"], row["reason"]) for row in told.predicate["withdrawn"]] == [
         (undone, "Version 4 was rolled back to version 3: It answers nonsense."),
-        (found, "Its certificate was withdrawn: The trigger still works."),
+        (found, "The trigger still works."),
     ]
     keys = read_keys([world.ledger.keys.folder])
     for id, data in certificates.items():
@@ -68,7 +68,7 @@ def test_what_is_served_anew_has_a_certificate_that_holds(world: World):
     old, new = world.ledger.withdrawals.find(first), world.ledger.withdrawals.find(second)
     assert old is not None
     assert new is not None
-    assert world.ledger.withdrawals.reason(old) == "Its certificate was withdrawn: A later look found it."
+    assert world.ledger.withdrawals.reason(old) == "A later look found it."
     assert world.ledger.withdrawals.reason(new) is None
     assert world.ledger.trail.check().problems == ()
 

@@ -45,16 +45,20 @@ def print_certificate(
 def letter(
     ledger: Ledger,
     id: IdArgument,
-    kind: Annotated[str | None, typer.Option(help="received, extended, waiting, refused or done.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="received, extended, waiting, refused, done, complaint or withdrawn.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Write it into this file.")] = None,
 ) -> Shown:
     """The draft of a letter to who asked; without --kind the one that is due now."""
     from fedforget.ledger.letters import draft, letters_for
 
     request = ledger.requests.find(id)
-    kind = kind or letters_for(request)[0]
+    signed = ledger.versions.certificate_of(request.id)
+    why = None if signed is None else ledger.withdrawals.reason(signed)
+    kind = kind or letters_for(request, why)[0]
     verdict = ledger.versions.verdicts([request]).get(request.id)
-    text = draft(request, kind, ledger.versions.certificate_of(request.id), verdict, ledger.clock())
+    text = draft(request, kind, signed, verdict, ledger.clock(), why)
     if out is not None:
         write_text(out, text)
     return Shown({"kind": kind, "text": text}, [text.rstrip() if out is None else f"Wrote {out}."])

@@ -50,6 +50,11 @@ def verify(
     try:
         if is_certificate(file):
             values, lines = _certificate(file, key or (), withdrawals, evidence, model)
+        elif file.suffix in (".pdf", ".html"):
+            raise InputError(
+                f"{file} is for people. What can be checked is the signed file, certificate-....json, and in the "
+                "console, under Verify, the code on the page."
+            )
         elif key or evidence or withdrawals:
             raise InputError(f"{file} is no certificate; --key, --withdrawals and --evidence are for certificates.")
         else:

@@ -56,7 +56,8 @@ def certificate_as_pdf(visitor: Reader, id: Id) -> Response:
 def _letters(visitor: Visitor, id: str) -> dict[str, str]:
     request, ledger = visitor.request(id), visitor.ledger
     signed, verdict = ledger.versions.certificate_of(id), ledger.versions.verdicts([request]).get(id)
-    return {kind: draft(request, kind, signed, verdict, ledger.clock()) for kind in letters_for(request)}
+    why = None if signed is None else ledger.withdrawals.reason(signed)
+    return {kind: draft(request, kind, signed, verdict, ledger.clock(), why) for kind in letters_for(request, why)}
 
 
 @api.get("/requests/{id}/letters")
@@ -112,13 +113,14 @@ def lineage_of_request(visitor: Looker, id: Id) -> LineageOut:
 
 
 @pages.get("/requests/{id}/lineage")
-def lineage_page(visitor: Looker, id: Id) -> Response:
-    return _lineage(visitor, id)
+def lineage_page(visitor: Looker, id: Id, destroyed: str = "") -> Response:
+    return _lineage(visitor, id, destroyed=bool(destroyed))
 
 
 def _lineage(visitor: Visitor, id: str, **more: Any) -> Response:
     request = visitor.request(id)
-    return render(visitor, "lineage.html", request=request, found=visitor.ledger.lineage.of(request), **more)
+    found = visitor.ledger.lineage.of(request)
+    return render(visitor, "lineage.html", request=request, found=found, **{"destroyed": False, **more})
 
 
 @api.post("/requests/{id}/lineage/destroy")
@@ -135,7 +137,7 @@ def destroy(visitor: Destroyer, id: Id, form: Posted) -> Response:
     def act(visitor: Visitor) -> Response:
         visitor.request(id)
         visitor.ledger.lineage.destroy_due(actor=visitor.name)
-        return RedirectResponse(f"/requests/{id}/lineage", 303)
+        return RedirectResponse(f"/requests/{id}/lineage?destroyed=1", 303)
 
     return act(visitor)
 

@@ -9,7 +9,7 @@ from datetime import datetime
 from fedforget.audit.verdict import GONE
 from fedforget.errors import InputError
 from fedforget.ledger.clock import add_months
-from fedforget.ledger.papers import WORDS, code_of, day
+from fedforget.ledger.papers import STILL, WORDS, code_of, day
 from fedforget.ledger.schema import Certificate, Request
 from fedforget.ledger.states import RequestState
 
@@ -23,24 +23,42 @@ NO_PROOF = (
 )
 
 
-def letters_for(request: Request) -> list[str]:
-    """The letters that make sense for a request as it is, the most pressing first."""
+def letters_for(request: Request, why: str | None = None) -> list[str]:
+    """The letters that make sense for a request as it is, the most pressing first. `why`: its certificate was
+    withdrawn, and why."""
+    failed = ["waiting"] if why is None else []
     found = {
-        RequestState.REFUSED: ["refused"], RequestState.DONE: ["done"], RequestState.DECIDING: ["waiting"],
-        RequestState.FAILED: ["waiting"],
+        RequestState.REFUSED: ["refused"], RequestState.DONE: ["done", "complaint"], RequestState.FAILED: failed,
+        RequestState.DECIDING: ["waiting"],
     }.get(RequestState(request.state), [])  # fmt: skip
-    return [*found, *(["extended"] if request.extended else []), "received"]
+    return [
+        *found,
+        *(["withdrawn"] if why is not None else []),
+        *(["extended"] if request.extended else []),
+        "received",
+    ]
 
 
-def draft(request: Request, kind: str, certificate: Certificate | None, verdict: str | None, now: datetime) -> str:
-    """The text of one letter."""
-    if kind not in letters_for(request):
-        known = ", ".join(letters_for(request))
+def draft(
+    request: Request, kind: str, certificate: Certificate | None, verdict: str | None, now: datetime,
+    why: str | None = None,
+) -> str:  # fmt: skip
+    """The text of one letter; `why` as in `letters_for`."""
+    if kind not in letters_for(request, why):
+        known = ", ".join(letters_for(request, why))
         raise InputError(f"There is no letter '{kind[:40]}' for a request that is {request.state}; there are {known}.")
     paragraphs = {
         "received": _received, "extended": _extended, "refused": _refused, "waiting": _waiting,
     }  # fmt: skip
-    body = _done(request, certificate, verdict) if kind == "done" else paragraphs[kind](request)
+    if kind == "done":
+        body = _done(request, certificate, verdict)
+    elif kind == "complaint":
+        body = _complaint(request, verdict)
+    elif kind == "withdrawn":
+        assert certificate is not None
+        body = _withdrawn(request, certificate, str(why))
+    else:
+        body = paragraphs[kind](request)
     head = f"[Name and address]\n\n[Place], {day(now)}"
     about = f"Your request of {day(request.received)}, reference {request.subject}"
     end = "Yours sincerely,\n[name], [organisation], data protection\n"
@@ -89,12 +107,43 @@ def _done(request: Request, certificate: Certificate | None, verdict: str | None
     said.append(NO_PROOF)
     if certificate is not None:
         said.append(
-            f"The certificate is attached. Its code is {code_of(certificate.sha256)}; with the file and our public key "
-            "(key " + certificate.key + ") anybody can check it."
+            "The certificate is attached, with the signed file, our public key and the list of withdrawals, by which "
+            f"anybody can check it. Its code is {code_of(certificate.sha256)}; we tell you at any time whether it "
+            "still holds."
         )
     if verdict not in GONE:
         said.append(COMPLAIN)
     return said
+
+
+def _complaint(request: Request, verdict: str | None) -> list[str]:
+    """The answer to who says that the data is still recognised."""
+    said = [f"You tell us that the model still recognises data that you had asked it to forget ({_what(request)})."]
+    if verdict in GONE:
+        said += [
+            f"Your request was served on {day(request.changed)}, and the result was: {verdict}. {WORDS[verdict]}",
+            STILL + " That it is recognised is therefore no sign that yours was used.",
+        ]
+    elif verdict is not None:
+        said.append(f"The result of your request was: {verdict}. {WORDS[verdict]} [Say what is done now.]")
+    said += [
+        "If you saw more than that, such as a sample of yours as it was, please tell us what you did and what came "
+        "out. We then examine today's model as a new request, and tell you within a month what was found.",
+        COMPLAIN,
+    ]
+    return said
+
+
+def _withdrawn(request: Request, certificate: Certificate, why: str) -> list[str]:
+    assert certificate.withdrawn is not None
+    said = [
+        f"The certificate that we sent you for your request to have a model forget data ({_what(request)}) holds no "
+        f"more: it was withdrawn on {day(certificate.withdrawn)}. Its code is {code_of(certificate.sha256)}. "
+        f"The reason: {why}"
+    ]
+    if request.state != RequestState.REFUSED:
+        said.append(f"Your request is open again. You will hear from us by {day(request.due)} [or say by when].")
+    return [*said, COMPLAIN]
 
 
 def _what(request: Request) -> str:

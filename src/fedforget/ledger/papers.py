@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from fedforget.ledger.clock import from_text
 from fedforget.ledger.states import RequestState
 
 CODE = 20
+MOST_LISTED = 40
 WORDS = {
     "exact": "The new model was trained afresh without the data, so it never saw it.",
     "forgotten": "By what was measured, the new model treats the data as if it had never seen it.",
@@ -25,6 +27,10 @@ WORDS = {
     "over-forgotten": "By what was measured, the new model is worse than one that never saw the data.",
     "not enough evidence": "What was measured cannot tell whether the new model still remembers the data.",
 }
+STILL = (
+    "Where others hold data of the same kind, the model can still recognise data like it: a model that never saw it "
+    "does so too."
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,16 @@ def day(moment: datetime) -> str:
     return f"{moment.day} {moment:%B %Y}"
 
 
+def listed(ids: Sequence[int]) -> str:
+    """Which samples, so far as there is room.
+
+    >>> listed([3, 5]), listed(range(42))[-18:]
+    ('3, 5', '38, 39 and 2 more')
+    """
+    more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
+    return ", ".join(map(str, ids[:MOST_LISTED])) + more
+
+
 def further_rounds(record: dict[str, Any]) -> int | None:
     """For how many rounds of further training was looked at the model; None: an older certificate does not say."""
     return record["measured"]["verdict"].get("further_rounds")
@@ -99,10 +115,12 @@ def further_rounds(record: dict[str, Any]) -> int | None:
 
 def _asked(record: dict[str, Any]) -> Section:
     request = record["request"]
+    ids = request["target"].get("sample_ids", ())
     return Section(
         "What was asked",
         (
             ("To forget", f"{request['describes']}, of the federation {request['federation']}"),
+            *([("Samples", listed(ids))] if ids else []),
             ("Legal ground", request["ground"]),
             ("Received", f"{day(from_text(request['received']))}; due {day(from_text(request['due']))}"),
         ),
@@ -139,7 +157,7 @@ def _measured(record: dict[str, Any]) -> Section:
     for name, heard in verdict.get("sensitivity", {}).items():
         told = ", ".join(f"{who} {value:.4f}" for who, value in heard.items() if value is not None)
         lines.append((name.capitalize(), told))
-    lines += [("Note", note) for note in verdict.get("notes", ())]
+    lines += [("Note", for_people(note)) for note in verdict.get("notes", ())]
     if record.get("thresholds"):
         claim = next(event for event in reversed(record["trail"]) if event["kind"] == RequestState.FORGETTING)
         at = day(from_text(claim["at"]))
@@ -154,9 +172,11 @@ def _not_proved(record: dict[str, Any]) -> Section:
     if rounds is not None:
         many = "one round" if rounds == 1 else f"{rounds} rounds"
         beyond = f"Nobody looked {f'further than {many} of' if rounds else 'at it after'} later training. "
+    like = (STILL,) if record["measured"]["verdict"]["word"] in GONE else ()
     said = (
         f"It is no proof that nothing of the data is left.{within}",
         f"{beyond}What was forgotten may come back in training that uses the same data again.",
+        *like,
         "It says nothing of copies of the old model elsewhere, such as backups and what others downloaded.",
         "It may have been withdrawn since. Check it, by the code below.",
     )
@@ -169,7 +189,7 @@ def _checked(record: dict[str, Any], sha256: str) -> Section:
         "How to check it",
         (
             ("Code", code_of(sha256)),
-            ("In the console", "under Verify, type the code: it says whether this was issued and still holds."),
+            ("In the console", "under Verify, type the code, or ask who sent you this: does it still hold?"),
             ("Offline", f"fedforget verify {name} --key {record['key']}.public.pem --withdrawals withdrawals.json"),
             ("Fingerprint", f"SHA-256 of {name}: {sha256}"),
             ("Signed", f"{day(from_text(record['issued']))}, with the key {record['key']}, ledger {record['ledger']}"),
@@ -182,7 +202,7 @@ def _percent(value: float | None) -> str:
 
 
 def for_people(text: str) -> str:
-    """Sentences of the audit, without its word for a model that never saw the target.
+    """Sentences of the audit, without its word for a model that never saw the target, and without options of commands.
 
     >>> for_people("beside three oracles, above an oracle's")
     "beside three models that never saw it, above a model's that never saw it"
@@ -191,4 +211,4 @@ def for_people(text: str) -> str:
                        ("one oracle", "one model that never saw it"), ("oracles", "models that never saw it"),
                        ("oracle", "model that never saw it")):  # fmt: skip
         text = text.replace(word, said)
-    return text
+    return re.sub(r": --[a-z-]+ \w+", "", text)

@@ -20,6 +20,7 @@ logging.getLogger("fontTools").setLevel(logging.WARNING)  # it tells of each tab
 GREY, INK, GOOD, WARN, BAD = (75, 88, 100), (22, 32, 42), (29, 107, 63), (138, 90, 0), (161, 29, 29)
 SIZES = (10.0, 9.5, 9.0, 8.5, 8.0, 7.5, 7.0, 6.5, 6.0)
 LABELS_MM = 27.0
+PADDING_MM = 0.8
 LONGEST_WORD = 64
 """Letters of a word, such as an address, that a column of a table is made wide for; a longer one is broken."""
 
@@ -95,18 +96,31 @@ def table_pdf(title: str, about: str, header: Sequence[str], rows: Sequence[Sequ
     pdf.cell(0, 6, about, new_x="LMARGIN", new_y="NEXT")
     pdf.set_font("DejaVu", "", 6)
     columns = list(zip(header, *rows, strict=True))
-    words = [max(len(word) for cell in column for word in (cell.split() or [""])) for column in columns]
-    widest = [
-        max(min(word, LONGEST_WORD) + 2, min(22, max(map(len, column))))
-        for word, column in zip(words, columns, strict=True)
-    ]
+    widths = _widths(pdf, columns)
     style = FontFace(emphasis="BOLD", fill_color=(232, 236, 240))
-    with pdf.table(col_widths=widest, headings_style=style, line_height=3.4, text_align="LEFT", padding=0.8) as table:
+    with pdf.table(
+        col_widths=widths, headings_style=style, line_height=3.4, text_align="LEFT", padding=PADDING_MM
+    ) as table:
         for cells in (header, *rows):
             row = table.row()
             for cell in cells:
                 row.cell(cell)
     return bytes(pdf.output())
+
+
+def _widths(pdf: FPDF, columns: Sequence[Sequence[str]]) -> list[float]:
+    """Of each column, in mm: its longest word has room, so that a day or a code is not broken; what is left goes where
+    the longest sentences are."""
+    words = [max((word for cell in column for word in cell.split()), key=len, default="") for column in columns]
+    pdf.set_font("DejaVu", "B", 6)
+    least = [pdf.get_string_width(word[:LONGEST_WORD]) + 2 * PADDING_MM + 1 for word in words]
+    pdf.set_font("DejaVu", "", 6)
+    more = [
+        1 + max(min(max(map(len, column)), LONGEST_WORD) - len(word), 0)
+        for column, word in zip(columns, words, strict=True)
+    ]
+    left = max(pdf.epw - sum(least), 0.0)
+    return [width + left * want / sum(more) for width, want in zip(least, more, strict=True)]
 
 
 class _Numbered(FPDF):

@@ -48,12 +48,12 @@ def check_held(folder: Path, request: ErasureRequest) -> None:
     held = _held_ids(str(folder)).get(request.client, torch.empty(0, dtype=torch.int64))
     asked = torch.tensor(request.sample_ids, dtype=torch.int64)
     if strange := asked[~torch.isin(asked, held)].tolist():
-        first = ", ".join(map(str, strange[:5])) + (" and others" if len(strange) > 5 else "")
+        first = ", ".join(map(str, strange[:20])) + (" and others" if len(strange) > 20 else "")
         whose = f"client {request.client}"
         raise NotHeldError(
             request.client,
             f"{len(strange)} of the {len(asked)} samples are not {whose}'s: {first}. Use the numbers that {whose} has "
-            f"for its own samples{f', such as {int(held[0])}' if len(held) else ''}.",
+            f"for its own samples{', such as ' + ', '.join(map(str, held[:10].tolist())) if len(held) else ''}.",
         )
 
 

@@ -27,6 +27,7 @@ from fedforget.ledger.schema import Certificate, Event, Request
 from fedforget.ledger.statements import WITHDRAWALS, Statement, sign
 from fedforget.ledger.states import RequestState
 
+WITHDRAWN = "Its certificate was withdrawn: "
 MEANING = "These certificates of this ledger hold no more. One that is not here had not been withdrawn at this moment."
 
 
@@ -45,7 +46,7 @@ class Withdrawals:
             if request.state != RequestState.DONE:
                 raise ConflictError(f"The request is {request.state}; only a done one has a certificate that holds.")
             withdraw_all(self._core, session, [id])
-            why = f"Its certificate was withdrawn: {reason}"
+            why = f"{WITHDRAWN}{reason}"
             self._requests.move(session, [request], RequestState.FAILED, actor, reason=why, also={"version": None})
             return request
 
@@ -99,7 +100,7 @@ def withdraw_all(core: Core, session: Session, ids: list[str]) -> None:
 
 
 def _reason(session: Session, certificate: Certificate) -> str:
-    """What was said when the request failed."""
+    """What was said when the request failed; without the words for that it was withdrawn, which stand before it."""
     query = (
         select(Event)
         .where(Event.request == certificate.request, Event.kind == RequestState.FAILED)
@@ -107,7 +108,7 @@ def _reason(session: Session, certificate: Certificate) -> str:
         .order_by(Event.number)
     )
     found = session.scalars(query.limit(1)).one_or_none()
-    return "" if found is None else found.to_json()["body"]["reason"]
+    return "" if found is None else str(found.to_json()["body"]["reason"]).removeprefix(WITHDRAWN)
 
 
 def check_standing(certificate: bytes, record: Mapping[str, Any], listed: Statement, where: str) -> str:
