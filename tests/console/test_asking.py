@@ -34,8 +34,8 @@ def test_the_form_offers_what_exists(visit: Of):
     page = oscar.get("/requests/new").text
     assert options(page, "federation") == ["digits"]
     assert options(page, "client") == ["client 0 – 10 samples", "client 1 – 16 samples", "client 2 – 3 samples"]
-    assert options(page, "label") == ["zero – 5 samples", "one – 5 samples"], "client 0 has no twos"
-    assert options(oscar.get("/requests/new?federation=digits&client=1").text, "label")[2] == "two – 9 samples"
+    assert options(page, "label") == ["choose one", "zero – 5 samples", "one – 5 samples"], "client 0 has no twos"
+    assert options(oscar.get("/requests/new?federation=digits&client=1").text, "label")[3] == "two – 9 samples"
     offers = json.loads(re.search(r'id="offers">(.*?)</script>', page)[1])  # type: ignore[index]
     assert offers["digits"]["clients"][1]["counts"] == [3, 4, 9]
     assert "Accept it right away" in page
@@ -55,7 +55,7 @@ def test_who_asks_sees_names_and_no_numbers(visit: Of, program: Program, world: 
         assert {role for role in readers if numbers.search(found[role].text)} == readers - {Role.REQUESTER}, path
     page = visit(Role.REQUESTER).get("/requests/new?client=1").text
     assert options(page, "client") == ["client 0", "client 1"]
-    assert options(page, "label") == ["zero", "one"], "nor whether there are any"
+    assert options(page, "label") == ["choose one", "zero", "one"], "nor whether there are any"
     assert "Accept it right away" not in page, "that is an officer's"
     (told,) = program(Role.REQUESTER).get("/api/v1/federations").json()
     assert told["clients"][1] == {"client": 1, "name": "client 1", "samples": None, "counts": []}
@@ -99,7 +99,7 @@ def test_a_request_is_submitted(visit: Of, world: World, change: dict[str, str],
         ({"label": "x"}, "is no class; give a whole number.", 422),
         ({"kind": "samples", "sample_ids": "one two"}, "is no sample id; give a whole number.", 422),
         ({"client": ""}, "Name one target, and whose it is: a class, samples, a feature, or everything", 422),
-        ({"label": ""}, "Name one target, and whose it is: a class, samples, a feature, or everything", 422),
+        ({"label": ""}, "Choose the class that is to be forgotten.", 422),
         ({"kind": "samples", "sample_ids": ""}, "at least one sample id", 422),
         ({"kind": "samples", "sample_ids": " ".join(map(str, range(11)))}, "Not all of these samples are client", 422),
         ({"kind": "feature", "feature": ""}, "give the number of a column, or a patch as top,left,height,width", 422),

@@ -42,13 +42,13 @@ def me(visitor: Member) -> MeOut:
 
 
 @pages.get("/account")
-def own_account(visitor: Member) -> Response:
-    return _own(visitor)
+def own_account(visitor: Member, saved: str = "") -> Response:
+    return _own(visitor, saved=bool(saved))
 
 
-def _own(visitor: Visitor, *, secret: str = "", **more: Any) -> Response:
+def _own(visitor: Visitor, *, secret: str = "", saved: bool = False, **more: Any) -> Response:
     account, tokens = visitor.ledger.accounts.get(visitor.name), visitor.ledger.accounts.tokens(visitor.name)
-    return render(visitor, "account.html", account=account, tokens=tokens, secret=secret, **more)
+    return render(visitor, "account.html", account=account, tokens=tokens, secret=secret, saved=saved, **more)
 
 
 @pages.post("/account/password")
@@ -69,7 +69,7 @@ def _change_password(visitor: Visitor, form: dict[str, str]) -> Response:
         raise InputError("The two new passwords are not the same.")
     accounts.change(visitor.name, password=password, actor=visitor.name)
     assert visitor.person is not None
-    return let_in(visitor, visitor.person, "password", "/account")
+    return let_in(visitor, visitor.person, "password", "/account?saved=1")
 
 
 @api.get("/tokens")
@@ -124,9 +124,12 @@ def show_accounts(visitor: Admin) -> Response:
     return _accounts(visitor)
 
 
-def _accounts(visitor: Visitor, *, link: str = "", about: str = "", **more: Any) -> Response:
-    rows = visitor.ledger.accounts.all()
-    return render(visitor, "accounts.html", rows=rows, roles=list(Role), link=link, about=about, **more)
+def _accounts(
+    visitor: Visitor, *, link: str = "", about: str = "", form: dict[str, str] | None = None, **more: Any
+) -> Response:
+    """`form`: of an account that could not be added."""
+    rows, given = visitor.ledger.accounts.all(), form if form and form.get("name") else {}
+    return render(visitor, "accounts.html", rows=rows, roles=list(Role), link=link, about=about, given=given, **more)
 
 
 @pages.post("/accounts")

@@ -17,8 +17,8 @@ from fedforget.console.permissions import Permission
 from fedforget.console.problems import status_of
 from fedforget.console.visitors import Visitor
 from fedforget.errors import FedForgetError
-from fedforget.ledger.clock import to_text
-from fedforget.ledger.papers import for_people
+from fedforget.ledger.clock import from_text, to_text
+from fedforget.ledger.papers import STILL, for_people, listed
 from fedforget.ledger.states import CLOSED, RequestState
 from fedforget.ledger.trail import SOON
 
@@ -56,12 +56,13 @@ def environment() -> Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= {
-        "for_people": for_people, "sentence": sentence,
-        "moment": moment, "day": day, "iso": to_text, "thousands": "{:,}".format,
+        "for_people": for_people, "sentence": sentence, "listed": listed,
+        "moment": moment, "stamp": lambda text: moment(from_text(text)), "day": day, "iso": to_text,
+        "thousands": "{:,}".format,
         "short": lambda hash: "–" if hash is None else hash[:12],
     }  # fmt: skip
     found.globals |= {
-        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE,
+        "P": Permission, "asset": asset, "tone": tone, "deadline": deadline, "GONE": GONE, "STILL": STILL,
         "verdict_tone": lambda verdict: VERDICT_TONES.get(verdict, "unclear"),
     }  # fmt: skip
     return found
@@ -149,7 +150,7 @@ def features(shape: Sequence[int]) -> str:
 
 
 def deadline(state: str, due: datetime, now: datetime) -> tuple[str, str]:
-    """(tone, words) of a request's date: overdue, soon, later, or closed.
+    """(tone, words) of a request's date: overdue, soon, later, or closed; days as people count them, by the calendar.
 
     >>> from datetime import UTC
     >>> deadline("queued", datetime(2026, 1, 5, tzinfo=UTC), datetime(2026, 1, 8, tzinfo=UTC))
@@ -157,13 +158,9 @@ def deadline(state: str, due: datetime, now: datetime) -> tuple[str, str]:
     """
     if RequestState(state) in CLOSED:
         return "closed", "closed"
-    left = due - now
-    days = abs(left) // timedelta(days=1)
-    if left < timedelta(0):
-        return "overdue", f"{_days(days)} overdue" if days else "overdue since today"
-    if left < SOON:
-        return "soon", f"due in {_days(days)}" if days else "due within a day"
-    return "later", f"due in {_days(days)}"
+    left, days = due - now, (due.date() - now.date()).days
+    words = "due today" if days == 0 else f"due in {_days(days)}" if days > 0 else f"{_days(-days)} overdue"
+    return "overdue" if left < timedelta(0) else "soon" if left < SOON else "later", words
 
 
 def _days(count: int) -> str:

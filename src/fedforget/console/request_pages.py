@@ -20,6 +20,7 @@ from fedforget.console.rendering import day, deadline, features, render, shown_o
 from fedforget.console.visitors import Posted, Visitor, allow, counted, decimal, guarded_router, whole_number
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger.certificate import read_certificate
+from fedforget.ledger.papers import for_people
 from fedforget.ledger.schema import Request
 from fedforget.ledger.serving import CHOICES, Choices, check_choices
 from fedforget.ledger.states import CLOSED, OPEN, Channel, Ground, RequestState
@@ -29,6 +30,7 @@ from fedforget.requests import ErasureRequest
 router = guarded_router(include_in_schema=False)
 Reader = Annotated[Visitor, allow(Permission.SEE_REQUESTS)]
 PAGE = 30
+MOST_IN_ADDRESS = 200
 VIEWS: dict[str, tuple[str, list[RequestState] | None]] = {
     "open": ("Open", sorted(OPEN)),
     "new": ("To accept", [RequestState.RECEIVED, RequestState.ACCEPTED]),
@@ -108,10 +110,24 @@ def _figures(visitor: Visitor) -> tuple[dict[str, int], dict[str, int]]:
 
 @router.get("/requests/new")
 def new_request(
-    visitor: Annotated[Visitor, allow(Permission.SUBMIT)], federation: str = "", client: str = "", label: str = "",
-    subject: str = "",
+    visitor: Annotated[Visitor, allow(Permission.SUBMIT)], federation: str = "", client: str = "", kind: str = "class",
+    label: str = "", sample_ids: str = "", feature: str = "", subject: str = "",
 ) -> Response:  # fmt: skip
-    return _form(visitor, {"federation": federation, "client": client, "label": label, "subject": subject})
+    given = {"federation": federation, "client": client, "kind": kind, "label": label, "sample_ids": sample_ids}
+    return _form(visitor, given | {"feature": feature, "subject": subject})
+
+
+def _same_again(request: Request) -> str:
+    """The form for a new request about the same data. Of one that was served the reference is another, since the same
+    one is on file; and too many samples for an address are typed again."""
+    target, served = request.erasure, request.state != RequestState.REFUSED
+    given = {
+        "federation": request.federation, "client": target.client, "kind": target.kind,
+        "label": "" if target.label is None else target.label, "feature": ",".join(map(str, target.feature)),
+        "sample_ids": ", ".join(map(str, target.sample_ids[:MOST_IN_ADDRESS])),
+        "subject": f"{request.subject[:58]}-again" if served else request.subject,
+    }  # fmt: skip
+    return f"/requests/new?{urlencode({name: value for name, value in given.items() if value != ''})}"
 
 
 def _form(visitor: Visitor, form: dict[str, str], **more: Any) -> Response:
@@ -174,9 +190,11 @@ def _day(text: str) -> date | None:
 
 def _target(form: dict[str, str]) -> ErasureRequest:
     kind = form.get("kind", "class")
+    if kind == "class" and not form.get("label"):
+        raise InputError("Choose the class that is to be forgotten.")
     return ErasureRequest.parse(
         form.get("client") or None,
-        label=(form.get("label") or None) if kind == "class" else None,
+        label=form.get("label") if kind == "class" else None,
         samples=form.get("sample_ids", "") if kind == "samples" else None,
         feature=form.get("feature", "")[:60] if kind == "feature" else None,
         whole=kind == "client",
@@ -204,7 +222,7 @@ def _show(visitor: Visitor, request: Request, *, known: bool = False, **more: An
         decision=None if served is None else read_certificate(served.content)["decision"],
         about=request.erasure.describe(ledger.federations.get(request.federation).description["classes"]),
         options=ledger.decisions.options(request) if visitor.may(Permission.DECIDE) else [],
-        rungs=RUNGS, methods=(LADDER, *METHODS),
+        rungs=RUNGS, methods=(LADDER, *METHODS), same_again=_same_again(request),
         verdict=ledger.versions.verdicts([request]).get(id), actions=cases.offered(visitor, request),
         evidence=None if evidence is None or request.evidence is None else evidence_view(request.evidence, evidence),
     )  # fmt: skip
@@ -257,6 +275,9 @@ def live_progress(visitor: Reader, id: str) -> Response:
     """How far it is, for a page that asks again and again until the request is settled."""
     request = visitor.request(id)
     progress = cases.progress_of(visitor, [request]).get(id)
-    reached = {"stage": progress and progress.stage, "fraction": progress and progress.fraction}
+    reached = {
+        "stage": progress and progress.stage and for_people(progress.stage),
+        "fraction": progress and progress.fraction,
+    }
     settled = request.state in CLOSED
     return JSONResponse({"state": request.state, "reason": request.reason, **reached, "settled": settled})

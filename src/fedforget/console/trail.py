@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
-from fastapi import Body, Query
+from fastapi import Body, Path, Query
 from fastapi.requests import Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import Response
@@ -26,6 +26,7 @@ from fedforget.console.visitors import Posted, Visitor, allow, guarded_router, t
 from fedforget.errors import FedForgetError, InputError
 from fedforget.ledger import certificate as certificates
 from fedforget.ledger.chain import ChainCheck, Pin
+from fedforget.ledger.errors import MissingError
 from fedforget.ledger.keys import read_public
 from fedforget.ledger.papers import code_of
 
@@ -145,8 +146,20 @@ def verify_page(visitor: Verifier) -> Response:
     return _verify(visitor)
 
 
-def _verify(visitor: Visitor, *, found: VerifiedOut | None = None, **more: Any) -> Response:
-    return render(visitor, "verify.html", found=found, keys=visitor.ledger.keys.all(), **more)
+def _verify(
+    visitor: Visitor, *, found: VerifiedOut | None = None, form: dict[str, str] | None = None, **more: Any
+) -> Response:
+    return render(visitor, "verify.html", found=found, given=form or {}, keys=visitor.ledger.keys.all(), **more)
+
+
+@pages.get("/keys/{id}.public.pem")
+def public_key(visitor: Verifier, id: Annotated[str, Path(max_length=64)]) -> Response:
+    """A public key as a file: `fedforget verify` takes it."""
+    for key in visitor.ledger.keys.all():
+        if key.id == id:
+            headers = attachment(f"{key.id}.public.pem")
+            return Response(key.public, media_type="application/x-pem-file", headers=headers)
+    raise MissingError("There is no such key here.")
 
 
 @api.post("/certificates/verify")

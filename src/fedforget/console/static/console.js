@@ -66,7 +66,8 @@ function offer(form) {
   const showClasses = () => {
     const about = offers[federation.value], who = about.clients.find((one) => String(one.client) === client.value);
     const held = about.classes.map((name, place) => [place, name, who.counts.length ? who.counts[place] : null]);
-    fill(label, held.filter(([, , count]) => count !== 0).map(([place, name, count]) => [place, numbered(name, count)]));
+    const there = held.filter(([, , count]) => count !== 0);
+    fill(label, [["", "choose one"], ...there.map(([place, name, count]) => [place, numbered(name, count)])]);
     find("#everything").textContent = who.samples === null ? "" : samples(who.samples);
   };
   const showClients = () => {
