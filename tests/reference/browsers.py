@@ -43,11 +43,11 @@ class Browser:
     def text(self) -> str:
         return self.driver.find_element(By.TAG_NAME, "body").text
 
-    def sized(self, width: int, height: int, scheme: str = "light") -> None:
+    def sized(self, width: int, height: int, scheme: str = "light", media: str = "") -> None:
         shape = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", shape)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def look(self, name: str) -> None:
         """Nothing sticks out sideways, at any width; and a picture of each, if somebody wants them."""
