@@ -95,6 +95,9 @@ def test_a_request_comes_in_by_the_folder(tmp_path: Path):
     arrays = forget.start(grid, before, num_rounds=1, timeout=0.05).arrays
     answer = AttachedRun(folder).answered([request])
     assert (answer["state"], answer["word"]) == ("served", "exact")
+    verdict = answer["after"]["verdict"]
+    assert verdict["word"] == "exact"
+    assert [reason.partition(":")[0] for reason in verdict["reasons"][1:]] == ["Assumed", "Assumed"]
     local = same_in_one_process(ridge)
     assert digest(state_in(arrays)) == digest(climb(local, state_of(local.model), request, SCHEDULE).state)
 
