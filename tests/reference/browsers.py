@@ -74,7 +74,7 @@ class Browser:
         asked = {"format": "png", "captureBeyondViewport": True, "clip": area}
         found = self.driver.execute_cdp_cmd("Page.captureScreenshot", asked)
         picture = Image.open(io.BytesIO(base64.b64decode(found["data"]))).convert("RGB")
-        picture.quantize(256).save(path, optimize=True)  # a third of the size, and nobody sees it
+        picture.quantize(128).save(path, optimize=True)  # a third of the size, and nobody sees it
 
     def complaints(self) -> list[str]:
         """What the browser itself had to say: blocked by the policy, missing files, errors in scripts."""
