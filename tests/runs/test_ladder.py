@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -31,12 +30,12 @@ from fedforget.methods.retrain import RetrainSettings, fresh_start
 from fedforget.models import build_model
 from fedforget.params import State, digest, state_of
 from fedforget.requests import ErasureRequest
+from fedforget.runs import route
 from fedforget.runs.climb import Climb, KeptRungs, Rung
 from fedforget.runs.ladder import climb, forget
 from fedforget.runs.store import FolderRungs, NotedModel
 
-LADDER_MODULE = importlib.import_module("fedforget.runs.ladder")
-REMEMBERED = LADDER_MODULE.SAMPLES_REMEMBERED
+REMEMBERED = route.SAMPLES_REMEMBERED
 SCHEDULE = Schedule(rounds=20, lr=0.1, batch_size=16, threads=1)
 LEAVER = ErasureRequest.of_client(0)
 THREES = ErasureRequest.of_class(0, 3)
@@ -101,7 +100,7 @@ def federation(data: Dataset, model: Any = Normalised, **more: Any) -> Tapped:
 def every_rung() -> Iterator[None]:
     """The climb begins at the lowest rung here, also where single samples are remembered."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LADDER_MODULE, "SAMPLES_REMEMBERED", frozenset())
+        patch.setattr(route, "SAMPLES_REMEMBERED", frozenset())
         yield
 
 
@@ -216,7 +215,7 @@ def test_a_poisoned_class_is_overwritten_and_that_is_enough(poisoned: tuple[Tapp
 
 @pytest.fixture
 def as_shipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LADDER_MODULE, "SAMPLES_REMEMBERED", REMEMBERED)
+    monkeypatch.setattr(route, "SAMPLES_REMEMBERED", REMEMBERED)
 
 
 def test_where_single_samples_are_remembered_the_climb_begins_at_rebuild(as_shipped: None):

@@ -19,9 +19,9 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check
+from fedforget.audit.check import NEVER_SAW, Check
 from fedforget.audit.verdict import by_construction
-from fedforget.errors import DivergedError, InputError
+from fedforget.errors import DivergedError
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule
@@ -29,13 +29,14 @@ from fedforget.federation.seam import Federation
 from fedforget.methods import LADDER, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
 from fedforget.methods.scout import never_saw
-from fedforget.models import Prepared, assumed_of
+from fedforget.models import assumed_of
 from fedforget.params import State, copy_state, digest
 from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import NOT_KEPT, STAYS, Climb, KeptRungs, Rung
 from fedforget.runs.forecast import Forecast
 from fedforget.runs.own_training import OwnTraining, retrained_by
 from fedforget.runs.reference import Eyes, Reference
+from fedforget.runs.route import leaves_unseen, needs_check, rungs_to_try, why_it_stays
 
 
 def forget(
@@ -119,97 +120,43 @@ class _Climber:
         self._training = training
         self._meter = Meter(federation, withdrawals(requests, schedule))
         self._eyes = Eyes(self._meter, requests, served, schedule)
-        self._feature = any(request.kind == "feature" for request in requests)
         self._notes: list[str] = []
 
     def climb(self, checkpoints: CheckpointStore | None) -> Climb:
         """Rung after rung."""
         with self._meter.measured():
             self._forecast = Forecast.of(self._meter, self._requests, self._served, self._schedule)
-            self._reference = self._looked() if self._needs_check else None
-            rungs = self._rungs()
+            self._reference = self._looked()
+            rungs, why = rungs_to_try(
+                self._federation.model, self._requests, self._settings, self._forecast, self._reference
+            )
+        if why:
+            self._say(why)
+            self._notes.append(why)
+        seconds = None if self._reference is None else self._reference.seconds
         tried: list[_Tried] = []
         for name in rungs:
-            self._say(self._forecast.sentence(name, self._seconds))
+            self._say(self._forecast.sentence(name, seconds))
             tried.append(self._kept_rung(name) or self._try(name, checkpoints if name == "retrain" else None))
             if tried[-1].rung.word in ENDS:
                 break
         return self._ended(tried)
 
-    # Which rungs.
-
-    @property
-    def _needs_check(self) -> bool:
-        """Whether a rung may be climbed of which the check has to say something."""
-        prepared = isinstance(self._federation.model, Prepared)
-        return not (prepared or self._feature or self._settings.rungs == ("retrain",))
-
     def _looked(self) -> Reference | None:
+        """The model before and the scout, where the check has to say something."""
+        if not needs_check(self._federation.model, self._requests, self._settings):
+            return None
         left, retrain, own = self._forecast.left, self._forecast.retrain, self._training is not None
         return self._eyes.reference(self._before, left, retrain, self._kept, needs_held_out=own)
-
-    @property
-    def _seconds(self) -> float | None:
-        """How long Retrain will take, where the scout has told."""
-        return None if self._reference is None else self._reference.seconds
-
-    def _rungs(self) -> Sequence[str]:
-        """Which rungs there are to try."""
-        rungs = [name for name in self._settings.rungs if not (self._feature and name == "rebuild")]
-        if isinstance(self._federation.model, Prepared):
-            return ["retrain"]
-        if not self._needs_check:
-            return rungs
-        if self._reference is None:
-            return self._without_check(rungs)
-        if "retrain" in rungs and self._reference.seconds < self._settings.exact_below:
-            return ["retrain"]
-        if "retrain" in rungs and self._leaves_unseen:
-            steered = self._forecast.anew and self._reference.untouched.accuracy.count
-            return [name for name in rungs if name == "retrain" or (name == "rebuild" and steered)]
-        why = self._no_overwriting() if rungs[0] == "overwrite" and len(rungs) > 1 else ""
-        if why:
-            self._say(why)
-            self._notes.append(why)
-            return rungs[1:]
-        return rungs
-
-    def _without_check(self, rungs: Sequence[str]) -> Sequence[str]:
-        """Where nobody holds data out, neither a memory nor harm can be seen, and only Retrain counts."""
-        if "retrain" not in rungs:
-            raise InputError(f"{NOBODY_HOLDS_OUT} Let the sites hold data out, or let the climb go up to retrain.")
-        self._say(NOBODY_HOLDS_OUT)
-        self._notes.append(NOBODY_HOLDS_OUT)
-        return ["retrain"]
-
-    def _no_overwriting(self) -> str:
-        """Why the lowest rung is not tried; empty where it is."""
-        if self._sees & SAMPLES_REMEMBERED:
-            return SAMPLES
-        return DEAR if self._sees and self._forecast.dear else ""
-
-    def _no_sense_in_overwriting(self) -> str:
-        """Why the model stays as it is at the lowest rung, where nothing is seen; empty where it is overwritten."""
-        if self._reference is None or self._sees:
-            return ""
-        if self._reference.looks_unseen:
-            return LOOKS_UNSEEN
-        return f"{NOTHING_SEEN} {DEAR}" if self._forecast.dear and len(self._settings.rungs) > 1 else ""
 
     @property
     def _sees(self) -> frozenset[str]:
         return frozenset() if self._reference is None else self._reference.sees
 
-    @property
-    def _leaves_unseen(self) -> bool:
-        """Whether somebody leaves who set nothing aside: it cannot be asked again, so only Retrain counts."""
-        leaves = any(request.kind == "client" for request in self._requests)
-        return leaves and self._reference is not None and not self._reference.untouched.kind.count
-
     # A rung, and what the check says of it.
 
     def _try(self, name: str, checkpoints: CheckpointStore | None) -> _Tried:
-        why = self._no_sense_in_overwriting() if name == "overwrite" else ""
+        why = why_it_stays(self._settings, self._forecast, self._reference) if name == "overwrite" else ""
         if why:
             rung = Rung(name, self._forecast.part(name), Cost(), "not enough evidence", f"{why} {STAYS}")
             return _Tried(rung, self._before)
@@ -262,7 +209,7 @@ class _Climber:
 
     def _told(self, found: Check) -> tuple[str, str]:
         """The word and the reason of a rung that was checked. Where nothing is seen, nothing may be lost."""
-        if found.word == "forgotten" and self._leaves_unseen:
+        if found.word == "forgotten" and leaves_unseen(self._requests, self._reference):
             return "not enough evidence", HELD_NOTHING
         worse = found.word == "harmful" or (found.accuracy or 0.0) < 0
         if worse and not found.sees and found.word != "exact":
@@ -308,15 +255,8 @@ class _Climber:
         return offered
 
 
-SAMPLES_REMEMBERED = frozenset({"gap", "membership"})
-"""Measures by which single samples are remembered. Overwriting does not reach such a memory: wherever it was tried, a
-further round brought it back (docs/decisions/ladder.md). So the climb begins above it."""
 ENDS = ("forgotten", "exact", "not enough evidence")
 """The words of a rung above which nothing is tried."""
-SAMPLES = "Overwriting is not tried: single samples are remembered, and such a memory comes back."
-DEAR = "Overwriting is not tried: it would cost not much less here than a model that never saw the target."
-LOOKS_UNSEEN = "The target is known no better than unseen data of its kind, and nothing else tells that it was seen."
 HELD_NOTHING = "The client that leaves set no data aside before the training, so there is nothing to hold it against."
 GIVEN_WEIGHTS = "It was retrained, but from weights that were given, and nobody knows what those saw."
-NOBODY_HOLDS_OUT = "No other site holds data out, so no check can say what a rung below retrain forgot or spoiled."
 NO_CHECK = "A feature is of all data, so there is no unseen data to compare with."
