@@ -628,7 +628,7 @@ def test_a_model_built_anew_is_that_of_a_federation_that_never_had_the_target(wo
     part = last_part(never.model, SCHEDULE, left, RebuildSettings())
     scout = train_scout(never, SCHEDULE, left, ())
     twin = train_part(
-        never, scout, SCHEDULE, part, (), "rebuilding 0", min_samples=MIN_SAMPLES, rate=2.0, last_rate=0.01
+        never, scout, SCHEDULE, part, (), "rebuilding 0", min_samples=MIN_SAMPLES, rate=2.0, last_rate=0.5
     )
     made = forget(world.federation(), world.before, requests, SCHEDULE, "rebuild", times=1)
     assert digest(made.state) == digest(twin)
