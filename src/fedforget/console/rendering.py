@@ -96,6 +96,7 @@ def shown_on(page: Handler) -> Callable[[Handler], Handler]:
 
 MEDIA = {
     "json": "application/json", "pdf": "application/pdf", "csv": "text/csv", "txt": "text/plain", "html": "text/html",
+    "pem": "application/x-pem-file",
 }  # fmt: skip
 
 

@@ -157,8 +157,7 @@ def public_key(visitor: Verifier, id: Annotated[str, Path(max_length=64)]) -> Re
     """A public key as a file: `fedforget verify` takes it."""
     for key in visitor.ledger.keys.all():
         if key.id == id:
-            headers = attachment(f"{key.id}.public.pem")
-            return Response(key.public, media_type="application/x-pem-file", headers=headers)
+            return file_to_keep(f"{key.id}.public.pem", key.public)
     raise MissingError("There is no such key here.")
 
 
