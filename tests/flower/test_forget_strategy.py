@@ -398,6 +398,20 @@ REMEMBERING = {
 }
 
 
+@pytest.mark.parametrize("kind", REMEMBERING)
+def test_after_a_retraining_a_strategy_goes_on_as_one_that_trained_so(tmp_path: Path, before: ArrayRecord, kind: str):
+    """What it remembers then is of the new model: to drop that would lengthen FedAdagrad's steps again."""
+    used, by_hand = REMEMBERING[kind](), REMEMBERING[kind]()
+    strategy = Forget(used, network, **TRAINING)
+    arrays = served(strategy, own_grid(tmp_path), before, method="retrain")
+    later = start(strategy, own_grid(tmp_path), arrays, 2).arrays
+    fresh = ArrayRecord(fresh_start(network_of(network), Schedule(**TRAINING), RetrainSettings()))
+    expected = start(by_hand, own_grid(tmp_path), fresh, int(TRAINING["rounds"])).arrays
+    expected = start(by_hand, own_grid(tmp_path), expected, 2).arrays
+    for name, array in expected.items():  # up to the order in which the strategy sums
+        assert np.allclose(later[name].numpy(), array.numpy(), atol=1e-3)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_retraining_begins_with_the_clipping_norm_of_the_beginning(tmp_path: Path, fails: bool):
     """The norm follows the updates down; a fresh model could hardly learn under that of a trained one."""

@@ -43,7 +43,7 @@ class OwnRounds:
     """What the strategy adapts, as it was when the app began."""
 
     def train(self, fresh: State) -> tuple[State, Cost]:
-        """`schedule.rounds` rounds from these weights."""
+        """`schedule.rounds` rounds from these weights. What the strategy remembers then is of the new model alone."""
         began, names, cost = time.perf_counter(), names_in(self.model, self.arrays), Cost()
         current = arrays_of_state(fresh, self.arrays, names)
         config = ConfigRecord(dict(self.config))  # an app may change it from round to round
@@ -53,14 +53,14 @@ class OwnRounds:
         try:
             for number in range(1, self.schedule.rounds + 1):
                 current = self._round(number, current, config, cost)
+            state = state_of_arrays(self.model, current, names)
+            broken = first_non_finite(state)
+            if broken is not None:
+                raise DivergedError("The app's own training", f"its '{broken}' is no longer finite.")
         except FedForgetError:
+            self._begin_anew()
             adapt_again(now)
             raise
-        self._begin_anew()
-        state = state_of_arrays(self.model, current, names)
-        broken = first_non_finite(state)
-        if broken is not None:
-            raise DivergedError("The app's own training", f"its '{broken}' is no longer finite.")
         cost.seconds["training"] = time.perf_counter() - began
         return state, cost
 

@@ -20,7 +20,7 @@ from fedforget.flower.own_rounds import OwnRounds
 from fedforget.methods import LADDER, QUICK_S, RUNGS, Forgetting, forget, method_settings
 from fedforget.params import State
 from fedforget.requests import ErasureRequest, describe_requests
-from fedforget.runs.climb import NOT_DONE, Climb
+from fedforget.runs.climb import NOT_DONE, NOT_KEPT, Climb
 from fedforget.runs.ladder import climb
 from fedforget.runs.told import end_sentence, notes_beside, rung_sentence
 
@@ -114,6 +114,11 @@ class Service:
             tell("%s", sentence)
         log.info("%.1f s, %.2f MB sent", climbed.cost.total_seconds, climbed.cost.bytes / 1e6)
         return climbed
+
+
+def trained_last(made: Forgetting) -> bool:
+    """Whether the app's own rounds made the new model, so that its strategy may go on with what it remembers."""
+    return isinstance(made, Climb) and made.rungs[-1].name == RUNGS[-1] and made.word not in NOT_KEPT
 
 
 def undone(made: Forgetting) -> str:

@@ -35,7 +35,7 @@ from fedforget.flower.memories import adapted, check_memories, renew_memories
 from fedforget.flower.messages import Questions
 from fedforget.flower.own_rounds import OwnRounds
 from fedforget.flower.renewal import Renewal
-from fedforget.flower.serving import Service, Waiting, check_there, undone
+from fedforget.flower.serving import Service, Waiting, check_there, trained_last, undone
 from fedforget.flower.solved_rounds import SolvedRounds, nodes_to_solve
 from fedforget.methods import (
     DEFAULT_METHOD,
@@ -87,7 +87,8 @@ class Forget(Strategy):
     A network with a ridge head (`ridge_on`, `random_ridge`) is not trained: a round solves it from the nodes' sums
     (`solved_rounds.py`), and every request is exact. `training` is then `seed` and `threads` alone.
 
-    What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`)."""
+    What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`); after
+    a retraining it is of the new model, and stays."""
 
     def __init__(
         self,
@@ -205,8 +206,9 @@ class Forget(Strategy):
         self.served.append(made)
         if digest(made.state) == digest(before):
             return
-        renew_memories(self.strategy)
-        self._renewal.renew()
+        if not trained_last(made):
+            renew_memories(self.strategy)
+            self._renewal.renew()
         if not self._leads:  # whoever runs the rounds that come, the nodes hear of it
             vars(self.strategy)["configure_train"] = self._marked
 
