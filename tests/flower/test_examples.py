@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.flower_examples import EXAMPLES
 from flower_processes import BIN, processes
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Strategy
@@ -52,6 +53,19 @@ def test_ten_lines_do_it():
     readme = (EXAMPLE / "README.md").read_text()
     shown = [line[1:] for line in readme.splitlines() if re.match(r"\+(?!\+\+ )", line)]
     assert shown == added, "the README shows the same lines"
+
+
+def test_flowers_own_examples_need_ten_lines_and_the_page_shows_them():
+    """docs/results/flower-examples.md, whose command adds them to somebody's copy of Flower's repository."""
+    page = (EXAMPLE.parents[1] / "docs" / "results" / "flower-examples.md").read_text()
+    for name, example in EXAMPLES.items():
+        added = [line for lines in example.added.values() for line in lines.values()]
+        changed = [now for lines in example.changed.values() for now in lines.values()]
+        assert 0 < len(added) <= 10
+        assert len(changed) <= 1
+        shown = page.partition(f"### {name}\n")[2].partition("\n### ")[0]
+        assert re.findall(r"^\+(?!\+\+ )(.*)", shown, re.MULTILINE) == added
+        assert all(f"`{line}`" in shown for line in changed)
 
 
 def test_there_are_no_other_files():
