@@ -9,6 +9,8 @@ from benchmarks.flower_strategies import ROWS, served
 
 OUTVOTED = ("FedMedian", "FedTrimmedAvg", "Krum")
 """They leave out what one site alone says: its poison was never learnt."""
+SAMPLED = "FedAvg, three of four sites a round"
+"""There the poison is known as its site took part in the last round or did not."""
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +26,7 @@ def test_a_request_under_each_strategy_ends_where_retrain_would(name: str, poiso
     before, after = found["before"], found["after"]
     if poison and name in OUTVOTED:
         assert before["target"] < 10
-    else:
+    elif not (poison and name == SAMPLED):
         assert before["target"] > 80, "it learnt the class"
     if ROWS[name].around is not None:
         assert found["refused"].startswith("A strategy around Forget")
