@@ -137,7 +137,7 @@ def trained_with_heads(folder: Path) -> tuple[InProcessGrid, ArrayRecord, list[b
 @pytest.mark.parametrize("by_hand", [False, True])
 @pytest.mark.parametrize("method", ["overwrite", "retrain"])
 def test_what_the_app_keeps_of_the_old_model_at_a_node_is_dropped(tmp_path: Path, method: str, by_hand: bool):
-    """Before any node trains on from the new model, and before a retraining."""
+    """Before any node trains on from the new model, and before a retraining; what that trained is of the new model."""
     grid, arrays, kept = trained_with_heads(tmp_path)
     inner = FedAvg()
     strategy = Forget(inner, network, **TRAINING)
@@ -146,8 +146,8 @@ def test_what_the_app_keeps_of_the_old_model_at_a_node_is_dropped(tmp_path: Path
         start(inner, grid, strategy.serve(grid, arrays), 2)
     else:
         start(strategy, grid, arrays, 2)
-    own = [False, *[True] * (TRAINING["rounds"] - 1)] if method == "retrain" else []
-    assert kept == [there for there in (*own, False, True) for _ in SIZES]
+    rounds = 2 + (TRAINING["rounds"] if method == "retrain" else 0)
+    assert kept == [there for there in (False, *[True] * (rounds - 1)) for _ in SIZES]
     assert all("rounds" in state for state in grid._states.values()), "numbers are no model"
 
 
