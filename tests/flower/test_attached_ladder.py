@@ -39,10 +39,10 @@ def with_test_data(context: Context) -> tuple[DataLoader[Any], DataLoader[Any]]:
     return load_data(context), DataLoader(unseen(int(context.node_config["partition-id"])))
 
 
-def unseen(number: int) -> TensorDataset:
-    labels = torch.arange(60) % 3
+def unseen(number: int, count: int = 600) -> TensorDataset:
+    labels = torch.arange(count) % 3
     generator = torch.Generator().manual_seed(100 + number)
-    return TensorDataset(torch.randn(60, 6, generator=generator) + 2 * torch.eye(6)[labels], labels)
+    return TensorDataset(torch.randn(count, 6, generator=generator) + 2 * torch.eye(6)[labels], labels)
 
 
 def fedavg() -> FedAvg:
@@ -284,6 +284,27 @@ def test_where_nobody_holds_anything_out_only_retrain_counts(tmp_path: Path):
     bounded.request(partition=0, label=2, at_most=RUNGS[1])
     with pytest.raises(InputError, match=r"Let the sites hold data out, or let the climb go up to retrain\.$"):
         bounded.serve(own_grid(tmp_path), arrays)
+
+
+@pytest.mark.parametrize(
+    ("count", "at_most", "lowest"), [(60, "retrain", "retrain"), (60, "rebuild", "below"), (600, "retrain", "below")]
+)
+def test_where_too_little_is_held_out_to_see_harm_the_app_trains_anew(
+    tmp_path: Path, count: int, at_most: str, lowest: str
+):
+    """A rebuilt model is not of the app's own training, and 30 samples of a site do not tell whether it is worse."""
+
+    def load(context: Context) -> tuple[DataLoader[Any], DataLoader[Any]]:
+        return load_data(context), DataLoader(unseen(int(context.node_config["partition-id"]), count))
+
+    grid = own_grid(tmp_path, own_app(load))
+    arrays = start(fedavg(), grid, ArrayRecord(network().state_dict()), 3).arrays
+    strategy = Forget(fedavg(), network, **TRAINING)
+    strategy.request(partition=0, label=2, exact_below=0, at_most=at_most)
+    strategy.serve(grid, arrays)
+    result = climbed(strategy)
+    assert (result.rungs[0].name == "retrain") == (lowest == "retrain")
+    assert any(note.startswith("The other sites hold out too few") for note in result.notes) == (lowest == "retrain")
 
 
 def test_a_class_that_one_site_alone_has_is_forgotten(tmp_path: Path):

@@ -128,8 +128,9 @@ class _Climber:
             self._forecast = Forecast.of(self._meter, self._requests, self._served, self._schedule)
             self._reference = self._looked()
             rungs, why = rungs_to_try(
-                self._federation.model, self._requests, self._settings, self._forecast, self._reference
-            )
+                self._federation.model, self._requests, self._settings, self._forecast, self._reference,
+                own_training=self._training is not None,
+            )  # fmt: skip
         if why:
             self._say(why)
             self._notes.append(why)
