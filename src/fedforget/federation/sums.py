@@ -31,7 +31,7 @@ from fedforget.federation.masking import (
     unmasked_sum,
 )
 from fedforget.federation.ridge import BACKBONE, CHUNK, Ridge
-from fedforget.federation.seam import Federation
+from fedforget.federation.seam import Federation, thread_count
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.params import State, copy_state, digest, state_bytes
 from fedforget.requests import ErasureRequest
@@ -150,7 +150,8 @@ def solve_again(
         gram, moments = _masked_totals(federation, model, state, task, clients)
     else:
         gram, moments = _totals(federation, model, state, task, clients)
-    head = {name: tensor.to(federation.device) for name, tensor in model.solved(gram, moments).items()}
+    with thread_count(task.threads):
+        head = {name: tensor.to(federation.device) for name, tensor in model.solved(gram, moments).items()}
     return {**copy_state(state), **head}
 
 
