@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 from benchmarks.flower_strategies import ROWS, served
+
+from fedforget.federation.seam import thread_count
 
 OUTVOTED = ("FedMedian", "FedTrimmedAvg", "Krum")
 """They leave out what one site alone says: its poison was never learnt."""
@@ -14,8 +17,11 @@ SAMPLED = "FedAvg, three of four sites a round"
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
+def quiet() -> Iterator[None]:
+    """As the page was made: the number of threads changes the bits."""
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    with thread_count(1):
+        yield
 
 
 @pytest.mark.slow

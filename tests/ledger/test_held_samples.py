@@ -32,7 +32,7 @@ def test_only_what_the_client_holds_is_taken(folder: Path, world: World):
     with pytest.raises(InputError, match=f"1 of the 3 samples are not client 0's: {others[0]}. Use the numbers"):
         world.ask(ErasureRequest.of_samples(0, [*own[:2], others[0]]), "run")
     with pytest.raises(InputError, match="and others"):
-        world.ask(ErasureRequest.of_samples(0, others[:9]), "run")
+        world.ask(ErasureRequest.of_samples(0, others[:21]), "run")
     with pytest.raises(InputError, match="Client 7 does not exist"):
         world.ask(ErasureRequest.of_samples(7, own[:1]), "run")
     assert world.ledger.trail.head() == before
