@@ -49,7 +49,7 @@ def test_every_rung_is_an_event_and_stands_in_the_certificate(world: World):
         "version": 1, "name": "overwrite", "forecast": 0.25, "word": "not forgotten",
         "reason": "The check of overwrite says so.", "model": "d" * 64, "cost": FAILED.cost.to_json(),
         "check": {
-            "sees": ["gap"], "accuracy": -0.01,
+            "sees": ["gap"], "accuracy": -0.01, "known": None,
             "measured": [{"name": "gap", "value": 0.25, "error": 0.02, "margin": 0.12, "says": "accuses"}],
         },
     }  # fmt: skip

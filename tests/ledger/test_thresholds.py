@@ -71,3 +71,16 @@ def test_the_margin_is_base_and_errors():
     assert held_against({"check": {"measured": [item, later]}}, thresholds())
     assert not held_against({"check": {"measured": [item, {**later, "margin": 0.091}]}}, thresholds())
     assert held_against({"check": None}, thresholds())
+
+
+def test_the_gaps_base_follows_from_what_was_known_before():
+    """By hand: 94 % were known, so at most half of the other 6 points: 0.03 + 3 * 0.02 = 0.09. Older ones had 0.06."""
+    item = {"name": "gap", "error": 0.02, "margin": 0.09}
+    excess = {"name": "excess", "error": 0.02, "margin": 0.1}
+    rung = {"check": {"measured": [item, excess], "known": 0.94}}
+    assert held_against(rung, thresholds())
+    assert not held_against({"check": {"measured": [{**item, "margin": 0.12}], "known": 0.94}}, thresholds())
+    assert not held_against({"check": {"measured": [item]}}, thresholds())
+    older = {"check": {name: value for name, value in thresholds()["check"].items() if name != "of_unknown"}}
+    assert not held_against(rung, older)
+    assert held_against({"check": {"measured": [{**item, "margin": 0.12}, excess]}}, older)

@@ -49,6 +49,8 @@ LEVEL = 0.1
 """The chance that memory beyond the margin passes, over all looks together."""
 BASE = {"gap": 0.06, "membership": 0.03, "excess": 0.04, "return": 0.04}
 """What fresh Retrains differ by beside sampling error."""
+OF_UNKNOWN = 0.5
+"""The base of the gap is at most this part of what the untouched model does not know of K."""
 ERRORS = 3.0
 BETTER = 3.0
 """Where the model knows more than so many times as much of U as the scout does, the ratio says nothing."""
@@ -97,6 +99,8 @@ class Check:
     measured: tuple[Measured, ...] = ()
     accuracy: float | None = None
     """How many of the other clients' unseen samples the model knows, less those that the untouched one knows."""
+    known: float | None = None
+    """How much of K the untouched model knows: the base of the gap follows from it."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"sees": list(self.sees), "measured": [asdict(item) for item in self.measured]}
@@ -104,7 +108,9 @@ class Check:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Check:
         measured = tuple(Measured(**item) for item in values["measured"])
-        return cls(values["word"], values["reason"], tuple(values["sees"]), measured, values["accuracy"])
+        return cls(
+            values["word"], values["reason"], tuple(values["sees"]), measured, values["accuracy"], values.get("known")
+        )
 
 
 def expected_share(model: Sight, scout: Sight | None, overwritten: bool) -> Reading | None:
@@ -156,18 +162,24 @@ def memory(
     return found
 
 
-def base_of(name: str, untouched: Sight) -> float:
+def base_of(
+    name: str, known: float | None, base: Mapping[str, float] = BASE, of_unknown: float | None = OF_UNKNOWN
+) -> float:
     """Of data that is known well no gap is large: at 94 % of K, 6 points are all that there can be."""
-    if name != "gap" or not untouched.kind.count:
-        return BASE[name]
-    return min(BASE[name], (1 - untouched.kind.value) / 2)
+    if name != "gap" or known is None or of_unknown is None:
+        return base[name]
+    return min(base[name], of_unknown * (1 - known))
+
+
+def known_of(untouched: Sight) -> float | None:
+    return untouched.kind.value if untouched.kind.count else None
 
 
 def judged(readings: Mapping[str, Reading], untouched: Sight, looks: int, when: str = "") -> list[Measured]:
     """Each measure beside its margin."""
     z, found = quantile(looks), []
     for name, reading in readings.items():
-        margin = base_of(name, untouched) + ERRORS * reading.error
+        margin = base_of(name, known_of(untouched)) + ERRORS * reading.error
         low, high = reading.value - z * reading.error, reading.value + z * reading.error
         says: Literal["passes", "accuses", "unclear"] = (
             "passes" if high < margin else "accuses" if low > margin else "unclear"
@@ -185,7 +197,7 @@ def seen_in(untouched: Sight, scout: Sight | None, looks: int) -> tuple[str, ...
     """The measures by which the untouched model is told from one that never saw R."""
     measured, z = judged(memory(untouched, scout), untouched, looks), quantile(looks)
     failed = [item for item in measured if item.says != "passes"]
-    return tuple(item.name for item in failed if item.value - z * item.error > base_of(item.name, untouched))
+    return tuple(item.name for item in failed if item.value - z * item.error > base_of(item.name, known_of(untouched)))
 
 
 def check(
@@ -212,7 +224,7 @@ def check(
     accuracy = None if lost is None else -lost.value
 
     def told(word: CheckWord, reason: str) -> Check:
-        return Check(word, reason, sees, tuple(measured), accuracy)
+        return Check(word, reason, sees, tuple(measured), accuracy, known_of(untouched))
 
     accused = [item for item in measured if item.says == "accuses"]
     needed = [*sees, "return"]

@@ -91,7 +91,7 @@ def rung_told(rung: Mapping[str, Any]) -> dict[str, Any]:
     told = {name: rung[name] for name in ("name", "forecast", "word", "reason", "model", "cost")}
     check = rung["check"]
     if check is not None:
-        told["check"] = {name: check[name] for name in ("sees", "measured", "accuracy")}
+        told["check"] = {name: check[name] for name in ("sees", "measured", "accuracy", "known") if name in check}
     return told
 
 
