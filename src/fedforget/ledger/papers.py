@@ -101,7 +101,7 @@ def day(moment: datetime) -> str:
 def listed(ids: Sequence[int]) -> str:
     """Which samples, so far as there is room.
 
-    >>> listed([3, 5]), listed(range(42))[-18:]
+    >>> listed([3, 5]), listed(range(42))[-17:]
     ('3, 5', '38, 39 and 2 more')
     """
     more = f" and {len(ids) - MOST_LISTED} more" if len(ids) > MOST_LISTED else ""
