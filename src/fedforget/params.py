@@ -47,7 +47,7 @@ def digest(state: Mapping[str, Tensor]) -> str:
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
         sha.update(f"{name}|{tensor.dtype}|{tuple(tensor.shape)}|".encode())
-        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return sha.hexdigest()
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.masking import (
+    BLOCK,
     PURPOSE,
     RANGE_BITS,
     SUM_BITS,
@@ -81,6 +82,18 @@ def test_a_masked_part_is_what_the_equation_says():
     secret, _ = keys(4)
     for k, part in everybody(data).items():
         assert [x % RING for x in part.flatten().tolist()] == twin(data[k], secret, k)
+
+
+def test_a_row_of_several_blocks_is_masked_as_one():
+    data = draws(3, (2, 2 * BLOCK + 5))
+    secret, _ = keys(3)
+    assert [x % RING for x in everybody(data)[4].flatten().tolist()] == twin(data[4], secret, 4)
+
+
+def test_what_is_masked_stays_as_it_was():
+    rows = torch.ones(1, 3, dtype=torch.float64)
+    everybody(dict.fromkeys((1, 4, 7), rows))
+    assert torch.equal(rows, torch.ones(1, 3, dtype=torch.float64))
 
 
 @settings(max_examples=40, deadline=None)

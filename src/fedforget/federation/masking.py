@@ -29,6 +29,7 @@ from fedforget.errors import DivergedError, FedForgetError, InputError
 from fedforget.federation.tasks import Reply
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
     from cryptography.hazmat.primitives.ciphers import CipherContext
 
 RANGE_BITS = 20
@@ -36,6 +37,8 @@ SUM_BITS = 62
 FEWEST = 3
 """With two clients, each would have the other's numbers from the sum; with one, the sum is its own."""
 KEY_BYTES = 32
+BLOCK = 16_384
+"""So many numbers are masked at a time: masks that stay in the processor's cache take a fifth of the time."""
 PUBLIC_KEY = "mask.key."
 """Under this name and the client's number its public key travels beside the model."""
 SECRET_KEY = "mask.secret"
@@ -112,9 +115,13 @@ def key_of(reply: Reply) -> Tensor:
 
 
 def public_key(secret: bytes) -> bytes:
+    return _private(secret).public_key().public_bytes_raw()
+
+
+def _private(secret: bytes) -> X25519PrivateKey:
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return X25519PrivateKey.from_private_bytes(secret)
 
 
 def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, bytes]) -> Tensor:
@@ -128,15 +135,18 @@ def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, byte
             f"Client {own} has an entry of {largest:.2g}, but a masked sum takes entries below {2**RANGE_BITS:,}; "
             "scale the inputs, or do without masks."
         )
-    streams = [(peer > own, _stream(secret, own, peer, public_keys)) for peer in sorted(public_keys) if peer != own]
-    scale, nothing = 2.0 ** fraction_bits(len(public_keys)), bytes(8 * rows.shape[1])
+    private = _private(secret)
+    streams = [(peer > own, _stream(private, own, peer, public_keys)) for peer in sorted(public_keys) if peer != own]
+    scale = 2.0 ** fraction_bits(len(public_keys))
+    nothing, masks = memoryview(bytes(8 * BLOCK)), bytearray(8 * BLOCK + 15)  # 15: what OpenSSL asks for beyond
     result = torch.empty(rows.shape, dtype=torch.int64)
     for row, place in zip(rows, result, strict=True):
-        place.copy_(row.double().mul_(scale).round_())
-        ring = place.numpy().view(np.uint64)
-        for adds, stream in streams:
-            mask = np.frombuffer(stream.update(nothing), dtype="<u8")
-            (np.add if adds else np.subtract)(ring, mask, out=ring)
+        place.copy_((row.double() * scale).round_())
+        for ring in np.split(place.numpy().view(np.uint64), range(BLOCK, len(place), BLOCK)):
+            mask = np.frombuffer(masks, dtype="<u8", count=len(ring))
+            for adds, stream in streams:
+                stream.update_into(nothing[: 8 * len(ring)], masks)
+                (np.add if adds else np.subtract)(ring, mask, out=ring)
     return result
 
 
@@ -159,17 +169,17 @@ def unmasked_sum(parts: Iterable[Tensor], clients: int, dtype: torch.dtype) -> T
     return result
 
 
-def _stream(secret: bytes, own: int, peer: int, public_keys: Mapping[int, bytes]) -> CipherContext:
+def _stream(private: X25519PrivateKey, own: int, peer: int, public_keys: Mapping[int, bytes]) -> CipherContext:
     """PRG(s_kj), the same at both: an encryptor that turns zeros into the mask. A key serves once, so its counter may
     begin at 0."""
-    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
     try:
         theirs = X25519PublicKey.from_public_bytes(public_keys[peer])
-        agreed = X25519PrivateKey.from_private_bytes(secret).exchange(theirs)
+        agreed = private.exchange(theirs)
     except ValueError:  # of a wrong length, or one with which everybody agrees on zeros
         raise InputError(f"Client {peer}'s public key is none; try the request again.") from None
     pair = public_keys[min(own, peer)] + public_keys[max(own, peer)]
