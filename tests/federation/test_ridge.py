@@ -19,21 +19,9 @@ from fedforget.errors import ClientError, InputError
 from fedforget.federation.client import SUMS
 from fedforget.federation.evaluation import FORWARD_COST
 from fedforget.federation.local import LocalFederation
-from fedforget.federation.ridge import (
-    BOTH,
-    GAIN,
-    GRAM,
-    MOMENTS,
-    REGULARISATION,
-    OfferSumKey,
-    Ridge,
-    SendMaskedSums,
-    SendSums,
-    cut,
-    random_ridge,
-    ridge_on,
-)
+from fedforget.federation.ridge import GAIN, REGULARISATION, Ridge, cut, random_ridge, ridge_on
 from fedforget.federation.rounds import Schedule, further_round, run_round, train
+from fedforget.federation.sums import BOTH, GRAM, MOMENTS, OfferSumKey, SendMaskedSums, SendSums
 from fedforget.federation.tasks import Reply, Task
 from fedforget.methods import forget as forget_with
 from fedforget.models import MODELS, build_model

@@ -14,7 +14,7 @@ from fedforget.errors import InputError
 from fedforget.requests import ErasureRequest, check_feature, target_mask, withdrawn_features, withdrawn_mask
 
 SUMS = "ridge.sums"
-"""Under this name a client keeps the sums of its data (`federation.ridge`)."""
+"""Under this name a client keeps the sums of its data (`federation.sums`)."""
 
 
 @dataclass(eq=False)

@@ -14,9 +14,10 @@ from torch import Tensor
 from fedforget.errors import InputError
 from fedforget.federation.aggregation import average, mean_of
 from fedforget.federation.history import History, recorded
-from fedforget.federation.ridge import Ridge, solve_again
+from fedforget.federation.ridge import Ridge
 from fedforget.federation.seam import Federation
 from fedforget.federation.shards import ROUNDS, TRAINED, Ensemble, as_member, member_of, shard_seed
+from fedforget.federation.sums import solve_again
 from fedforget.federation.tasks import Reply, TargetTask, Train
 from fedforget.params import State, copy_state
 from fedforget.requests import ErasureRequest

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedforget.audit import tasks as audit
 from fedforget.errors import FedForgetError, InputError, RefusedError
-from fedforget.federation import ridge
+from fedforget.federation import sums
 from fedforget.federation import tasks as federation
 from fedforget.federation.tasks import Task
 from fedforget.methods import METHODS
@@ -36,7 +36,7 @@ MOST_THREADS = 1024
 def known_tasks() -> tuple[type[Task], ...]:
     """Every task that may travel: the federation's own, those of each method, and the audit's."""
     of_methods = (task for method in METHODS.values() for task in method.tasks)
-    return tuple(dict.fromkeys((*federation.TASKS, *ridge.TASKS, *of_methods, *audit.TASKS)))
+    return tuple(dict.fromkeys((*federation.TASKS, *sums.TASKS, *of_methods, *audit.TASKS)))
 
 
 @cache
