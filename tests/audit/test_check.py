@@ -19,9 +19,10 @@ from fedforget.data import load_dataset
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
-from fedforget.federation.beside import Share, Sight, half_of, look
+from fedforget.federation.beside import half_of
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
+from fedforget.federation.sight import Share, Sight, look
 from fedforget.methods import forget
 from fedforget.models import build_model
 from fedforget.params import State, state_of

@@ -18,11 +18,11 @@ from fedforget import Backdoor, Dataset, LocalFederation, Schedule, Trigger, bui
 from fedforget.data.partition import partition
 from fedforget.data.samples import Samples
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.beside import Left
 from fedforget.federation.cost import Meter
 from fedforget.federation.history import MemoryHistory
 from fedforget.federation.rounds import train_part
 from fedforget.federation.seam import TargetSize
+from fedforget.federation.sight import Left
 from fedforget.federation.tasks import Reply, Task, Train
 from fedforget.methods import LADDER, METHODS, Forgetting, check_servable, method_settings
 from fedforget.methods import forget as forget_without_history

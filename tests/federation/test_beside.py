@@ -14,19 +14,10 @@ from fedforget.audit.check import CheckBeside
 from fedforget.data import load_dataset
 from fedforget.data.partition import partition
 from fedforget.errors import ClientError
-from fedforget.federation.beside import (
-    ELSEWHERE,
-    MOST_CLIENTS,
-    CountBeside,
-    CountElsewhere,
-    Share,
-    Sight,
-    difference_error,
-    half_of,
-    look,
-)
+from fedforget.federation.beside import CountBeside, CountElsewhere, half_of
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, train
+from fedforget.federation.sight import ELSEWHERE, MOST_CLIENTS, Share, Sight, difference_error, look
 from fedforget.federation.tasks import Reply, Task
 from fedforget.models import build_model
 from fedforget.params import State, state_of

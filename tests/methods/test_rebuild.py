@@ -16,9 +16,10 @@ from small_worlds import SCHEDULE, Tapped, federation, network, trained
 from torch import nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, CountElsewhere, Left, Share
+from fedforget.federation.beside import CountBeside, CountElsewhere
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import FEWEST_ROUNDS, train_part
+from fedforget.federation.sight import Left, Share
 from fedforget.federation.tasks import Train
 from fedforget.methods import forget
 from fedforget.methods.rebuild import (

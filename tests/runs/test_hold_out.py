@@ -13,9 +13,10 @@ from torch import Tensor
 from fedforget.audit.check import CheckBeside
 from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountElsewhere, half_of, look
+from fedforget.federation.beside import CountElsewhere, half_of
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, run_round
+from fedforget.federation.sight import look
 from fedforget.federation.tasks import Reply, Task
 from fedforget.params import state_of
 from fedforget.requests import ErasureRequest

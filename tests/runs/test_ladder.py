@@ -19,9 +19,10 @@ from fedforget.data.backdoor import Backdoor, Trigger
 from fedforget.data.own import from_arrays
 from fedforget.data.partition import partition
 from fedforget.errors import ClientError, DivergedError, InputError
-from fedforget.federation.beside import CountBeside, CountElsewhere, look
+from fedforget.federation.beside import CountBeside, CountElsewhere
 from fedforget.federation.local import LocalFederation
 from fedforget.federation.rounds import Schedule, further_round, run_round, train, train_part
+from fedforget.federation.sight import look
 from fedforget.federation.tasks import CountSamples, Reply, Task, Train, Withdraw
 from fedforget.methods import LadderSettings
 from fedforget.methods import forget as forget_with

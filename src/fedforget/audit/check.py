@@ -39,8 +39,9 @@ from torch.nn import functional as F
 from fedforget.audit.attacks import auc
 from fedforget.audit.membership import FEWEST
 from fedforget.audit.verdict import Reading
-from fedforget.federation.beside import CountBeside, Sight, difference_error
+from fedforget.federation.beside import CountBeside
 from fedforget.federation.client import Client
+from fedforget.federation.sight import Sight, difference_error
 from fedforget.federation.tasks import Reply
 
 LEVEL = 0.1

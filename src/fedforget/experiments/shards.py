@@ -26,8 +26,8 @@ from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import by_setting
 from fedforget.experiments.tables import DASH, Entry, Table
-from fedforget.federation.beside import Left
 from fedforget.federation.rounds import train
+from fedforget.federation.sight import Left
 from fedforget.params import State, digest
 
 NUMBERS = (1, 2, 4)

@@ -38,9 +38,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
-from fedforget.federation.beside import CountBeside, Left, Share, Sight, difference_error, look
+from fedforget.federation.beside import CountBeside
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
+from fedforget.federation.sight import Left, Share, Sight, difference_error, look
 from fedforget.methods.checks import check_numbers
 from fedforget.methods.negation import first_kernel
 from fedforget.methods.scout import MIN_SAMPLES, NEARLY_NOTHING, never_saw, train_scout

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fedforget.federation.beside import Left
 from fedforget.federation.cost import Meter
 from fedforget.federation.rounds import Schedule, train_part
+from fedforget.federation.sight import Left
 from fedforget.methods.retrain import RetrainSettings, fresh_start, is_drawn
 from fedforget.params import State
 from fedforget.requests import ErasureRequest

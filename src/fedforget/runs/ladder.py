@@ -22,11 +22,11 @@ from torch import Tensor
 from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check, CheckBeside, check, seen_in
 from fedforget.audit.verdict import by_construction
 from fedforget.errors import DivergedError, InputError
-from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
 from fedforget.federation.history import History
 from fedforget.federation.rounds import Schedule, further_round, run_round
 from fedforget.federation.seam import Federation
+from fedforget.federation.sight import Left, Sight, look
 from fedforget.federation.tasks import CountSamples
 from fedforget.methods import LADDER, RUNGS, Forgetting, LadderSettings, check_before, method_settings, withdrawals
 from fedforget.methods import forget as forget_with
