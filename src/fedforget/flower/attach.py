@@ -101,7 +101,9 @@ def attach(
 
     The node's config has a `state-dir`, where the node remembers for ever what it has withdrawn, and best its number,
     `partition-id`, and a `name`; without a number a request names it by its `name` or `node_id`. Mods of the whole app
-    also see our messages: clipping belongs into `@app.train(mods=...)`."""
+    also see our messages: clipping belongs into `@app.train(mods=...)`.
+
+    A network with a ridge head is solved from the nodes' sums (`strategy.Forget`), so the app needs no `@app.train`."""
     try:
         load = partial(own_client, model=model, data=data, features=features, label=label, device=device)
         register(app, load, must_remember=True)

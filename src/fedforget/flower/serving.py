@@ -64,7 +64,8 @@ class Service:
     model: nn.Module
     names: dict[str, str]
     schedule: Schedule
-    own: OwnRounds
+    own: OwnRounds | None
+    """The app's own training, where it is one."""
 
     def state(self, arrays: ArrayRecord) -> State:
         return state_of_arrays(self.model, arrays, self.names)
@@ -96,7 +97,7 @@ class Service:
             return made
         climbed = climb(
             self.federation, state, requests, self.schedule, method_settings(LADDER, preset, **settings)[1],
-            served=served, say=partial(log.info, "%s"), training=self.own.train,
+            served=served, say=partial(log.info, "%s"), training=None if self.own is None else self.own.train,
         )  # fmt: skip
         tell = log.warning if climbed.word in NOT_DONE else log.info
         for sentence in (

@@ -13,6 +13,7 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch import nn
 
 from fedforget.data.samples import Normalisation
 from fedforget.errors import DivergedError, FedForgetError, InputError, NotYetError
+from fedforget.federation.ridge import Ridge
 from fedforget.federation.rounds import Schedule
 from fedforget.federation.shards import refuse_shards
 from fedforget.federation.starts import network_of
@@ -33,6 +35,7 @@ from fedforget.flower.memories import check_memories, renew_memories
 from fedforget.flower.messages import Questions
 from fedforget.flower.own_rounds import OwnRounds
 from fedforget.flower.serving import Service, Waiting, check_there, undone
+from fedforget.flower.solved_rounds import SolvedRounds, nodes_to_solve
 from fedforget.methods import (
     DEFAULT_METHOD,
     LADDER,
@@ -79,6 +82,9 @@ class Forget(Strategy):
     With a `folder` the app has an inbox there, which it looks into before each round, and a record of what came of
     every request (`runs/attached.py`).
 
+    A network with a ridge head (`ridge_on`, `random_ridge`) is not trained: a round solves it from the nodes' sums
+    (`solved_rounds.py`), and every request is exact. `training` is then `seed` and `threads` alone.
+
     What the inner strategy remembers of the model, such as momentum, begins anew after a request (`memories.py`)."""
 
     def __init__(
@@ -94,6 +100,10 @@ class Forget(Strategy):
         folder: str | Path | None = None,
         **training: Any,
     ) -> None:
+        self._solves = isinstance(refuse_shards(network_of(model)), Ridge)
+        if self._solves:
+            training = {"rounds": 1, **training}
+            clients = max(clients, nodes_to_solve(strategy, training["rounds"]))
         if folder is not None and "rounds" not in training:
             raise InputError(NO_ROUNDS)
         self.strategy = strategy
@@ -110,6 +120,9 @@ class Forget(Strategy):
         self._unaggregated: ArrayRecord | None = None
         self._given = set(training)
         self._configure, self._aggregate = strategy.configure_train, strategy.aggregate_train
+        if self._solves:
+            rounds = SolvedRounds(partial(self._service, train_config=None, questions=()), lambda: self._forgotten)
+            self._configure, self._aggregate = rounds.configure, rounds.aggregate
         self._config = ConfigRecord()
         """What the app's own rounds are given, as they were begun."""
         self._leads = False
@@ -199,7 +212,7 @@ class Forget(Strategy):
             grid, self.strategy, self._configure, self._aggregate, model, self._schedule, arrays,
             train_config or self._config,
         )  # fmt: skip
-        service = Service(federation, model, names, self._schedule, own)
+        service = Service(federation, model, names, self._schedule, None if self._solves else own)
         if self._folder is not None and self._record is None:
             name, state = type(model).__name__, service.state(arrays)
             self._record = AttachedRun.opened(self._folder, name, self._schedule, state)
