@@ -139,6 +139,23 @@ def test_who_did_not_ask_makes_no_pass_over_its_data(masked: bool):
     assert digest(again.state) == digest(made.state)
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "another process"])
+def test_the_forecast_is_what_it_costs(kept: bool):
+    """Sums that a process kept end with it: then everybody goes through its data once more."""
+    federation, said = world(), list[str]()
+    before, request = trained(federation), target(federation, "class")
+    if not kept:
+        for k in federation.clients:
+            federation.client(k).kept.clear()
+    made = forget(federation, before, request, SCHEDULE, say=said.append)
+    left = federation.check([request])[1].retained if kept else made.retrain / FORWARD_COST  # type: ignore[attr-defined]
+    assert made.cost.gradient_evaluations == pytest.approx(FORWARD_COST * left)
+    (rung,) = made.rungs  # type: ignore[attr-defined]
+    share = rung.cost.gradient_evaluations / made.retrain  # type: ignore[attr-defined]
+    assert rung.forecast == pytest.approx(share)
+    assert said == [f"retrain: about {100 * share:.0f} % of a retraining."]
+
+
 def test_kept_sums_are_those_of_these_very_samples():
     """An id stays where a sample is corrected, and the sums must not."""
     federation = world()

@@ -11,16 +11,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from fedforget.errors import InputError
+from fedforget.federation.client import SUMS, Client
 from fedforget.params import State
 from fedforget.requests import ErasureRequest
-
-if TYPE_CHECKING:
-    from fedforget.federation.client import Client
 
 
 @dataclass(frozen=True)
@@ -103,10 +101,13 @@ class CountSamples(Task):
 
     exclude: tuple[ErasureRequest, ...] = ()
     requests: tuple[ErasureRequest, ...] = ()
+    unsummed: bool = False
+    """Whether to count only what the client has to go through again: nothing, where it keeps sums of its data."""
 
     def run(self, state: Mapping[str, Tensor], client: Client) -> Reply:
         retained = client.positions(self.exclude, self.requests)[1]
-        return Reply(client.index, numbers={"samples": float(len(retained))})
+        kept = self.unsummed and SUMS in client.kept
+        return Reply(client.index, numbers={"samples": 0.0 if kept else float(len(retained))})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -213,7 +213,9 @@ class _Climber:
     def _part_again(self, model: Prepared) -> float:
         """The part of the samples that is gone through again."""
         clients = model.clients_beside((request.client for request in self._requests), self._meter.clients)
-        count = CountSamples(seed=self._schedule.seed, threads=self._schedule.threads, exclude=self._exclude)
+        count = CountSamples(
+            seed=self._schedule.seed, threads=self._schedule.threads, exclude=self._exclude, unsummed=True
+        )
         left = sum(reply.numbers["samples"] for reply in self._meter.ask(count, {}, clients))
         return left / max(1, self._left.kept)
 
