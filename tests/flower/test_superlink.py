@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,15 @@ from flower_processes import processes
 from flower_runs import CONFIG, digests_of, flwr_run, in_process, make_app
 from masked_flower_app import MASKED
 
+from fedforget.federation.client import SUMS
+from fedforget.federation.rounds import Schedule
 from fedforget.flower.app.settings import AppSettings
 from fedforget.flower.node_store import KeptInFiles
 from fedforget.methods import forget
 from fedforget.methods.fedaf.extensions.masked_sketch import SECRET_KEY
 from fedforget.params import digest
+from fedforget.runs.config import RunConfig
+from fedforget.runs.head import RidgeHead
 from fedforget.runs.store import read_sealed
 from fedforget.runs.train import train_run
 
@@ -37,6 +42,27 @@ def test_a_superlink_with_its_supernodes_gives_the_same_bits(
         assert digests_of(summary) == expected, flower.logs()
         notes = [note for told in summary["forgotten"].values() for note in told["notes"]]
         assert not any("went on without" in note for note in notes), "nobody was away"
+    withdrawn = read_sealed(tmp_path / "nodes" / "0" / "node.json")["withdrawn"]
+    assert withdrawn == [{"client": 0, "kind": "class", "label": 3}]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("masked", [False, True], ids=["open", "masked"])
+def test_a_ridge_head_from_three_supernodes_has_the_same_bits(tmp_path: Path, masked: bool):
+    """Solved in one run from three processes' sums, and again without the target."""
+    run = RunConfig(
+        clients=3, train_limit=240, schedule=Schedule(rounds=1, threads=1), head=RidgeHead(features=48, masked=masked)
+    )
+    config = {"run": json.dumps(run.to_json()), "request-client": 0, "request-class": 3, "out": str(tmp_path / "out")}
+    expected = in_process(tmp_path / "local", config)
+    with processes(tmp_path / "flower") as flower:
+        flower.start_supernodes(flower.start_superlink(), 3, tmp_path / "nodes")
+        summary = flwr_run(flower, config)
+        assert digests_of(summary) == expected, flower.logs()
+    for number in range(3):
+        kept = KeptInFiles(tmp_path / "nodes" / str(number))
+        assert SUMS in kept
+        assert SECRET_KEY not in kept
     withdrawn = read_sealed(tmp_path / "nodes" / "0" / "node.json")["withdrawn"]
     assert withdrawn == [{"client": 0, "kind": "class", "label": 3}]
 

@@ -11,8 +11,10 @@ from flower_processes import Processes
 
 from fedforget.flower import APP
 from fedforget.flower.app.settings import AppSettings
+from fedforget.ledger.executor_flower import run_words
 from fedforget.methods import LADDER
 from fedforget.params import digest
+from fedforget.runs.config import RunConfig
 from fedforget.runs.forget import forget_run
 from fedforget.runs.store import load_model, read_sealed
 from fedforget.runs.train import train_run
@@ -42,7 +44,10 @@ def flwr_run(
     flower: Processes, config: dict[str, Any], *more: str, timeout_s: float = 600.0, app: Path = APP
 ) -> dict[str, Any]:
     """`flwr run` of an app, ours unless another is named, until it ends; its summary."""
-    words = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    entries = {name: value for name, value in config.items() if name != "run"}
+    words = " ".join(f"{name}={json.dumps(value)}" for name, value in entries.items())
+    if "run" in config:
+        words = run_words(RunConfig.from_json(json.loads(config["run"])), entries)
     process = flower.start("run", "flwr", "run", app, "there", "--run-config", words, "--stream", *more)
     process.wait(timeout=timeout_s)
     path = Path(config["out"]) / "summary.json"
