@@ -125,8 +125,8 @@ def _private(secret: bytes) -> X25519PrivateKey:
 
 
 def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, bytes]) -> Tensor:
-    """y_k of the matrix x_k = `rows`, for client `own` among the clients of `public_keys`, itself included; row by row,
-    so that beside the result there is never more than a row."""
+    """y_k of the matrix x_k = `rows`, for client `own` among the clients of `public_keys`, itself included; block by
+    block, so that beside the result there is never more than a block."""
     largest = max(abs(float(end)) for end in torch.aminmax(rows))
     if not math.isfinite(largest):
         raise DivergedError(f"The masked sum at client {own}", f"an entry is {largest}.")
@@ -141,8 +141,9 @@ def masked(rows: Tensor, secret: bytes, own: int, public_keys: Mapping[int, byte
     nothing, masks = memoryview(bytes(8 * BLOCK)), bytearray(8 * BLOCK + 15)  # 15: what OpenSSL asks for beyond
     result = torch.empty(rows.shape, dtype=torch.int64)
     for row, place in zip(rows, result, strict=True):
-        place.copy_((row.double() * scale).round_())
-        for ring in np.split(place.numpy().view(np.uint64), range(BLOCK, len(place), BLOCK)):
+        for entries, block in zip(row.split(BLOCK), place.split(BLOCK), strict=True):
+            block.copy_((entries.double() * scale).round_())
+            ring = block.numpy().view(np.uint64)
             mask = np.frombuffer(masks, dtype="<u8", count=len(ring))
             for adds, stream in streams:
                 stream.update_into(nothing[: 8 * len(ring)], masks)
