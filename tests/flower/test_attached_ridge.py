@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ridge_flower_app as own
+from flower_processes import processes
+from flower_runs import flwr_run, make_app
 from flwr.app import ArrayRecord
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedProx, Krum, Strategy
@@ -14,7 +17,9 @@ from in_process_grid import InProcessGrid
 from own_flower_app import load_data, own_app, own_grid, same_in_one_process
 from small_worlds import network
 
+from fedforget.data.partition import partition
 from fedforget.errors import ClientError, FedForgetError, InputError
+from fedforget.federation.local import LocalFederation
 from fedforget.federation.ridge import Ridge, random_ridge
 from fedforget.federation.rounds import Schedule, train
 from fedforget.federation.shards import Ensemble
@@ -101,6 +106,22 @@ def test_an_app_that_only_attaches_is_enough(tmp_path: Path):
     untrained = ArrayRecord(ridge().state_dict())
     arrays = forget.start(own_grid(tmp_path, app), untrained, num_rounds=1, timeout=0.05).arrays
     assert digest(state_in(arrays)) == digest(train(local, state_of(local.model), SCHEDULE))
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_on_a_real_superlink_it_has_the_same_bits(tmp_path: Path):
+    """An app of nothing but `attach` and `Forget`, at three SuperNodes."""
+    data = own.digits()
+    local = LocalFederation(data, partition("iid", data.train.labels, own.SITES, 0), own.head())
+    before = train(local, state_of(local.model), SCHEDULE)
+    after = climb(local, before, ErasureRequest.of_class(0, own.CLASS), SCHEDULE).state
+    app, out = make_app(tmp_path / "app", "ridge_flower_app", "client_app", "server_app"), tmp_path / "out"
+    out.mkdir()
+    with processes(tmp_path / "flower") as flower:
+        flower.start_supernodes(flower.start_superlink(), own.SITES, tmp_path / "nodes")
+        told = flwr_run(flower, {"out": str(out)}, app=app)
+        assert told == {"before": digest(before), "after": digest(after), "exact": True}, flower.logs()
 
 
 def test_a_total_that_is_not_whole_is_no_round(tmp_path: Path):

@@ -55,11 +55,13 @@ def flwr_run(
     return json.loads(path.read_text())
 
 
-def make_app(folder: Path, module: str, side: str) -> Path:
-    """An app folder: ours, with one side, `client_app` or `server_app`, of a module beside this file."""
+def make_app(folder: Path, module: str, *sides: str) -> Path:
+    """An app folder: ours, with one side or both, `client_app` and `server_app`, of a module beside this file."""
     shutil.copytree(APP, folder)
-    ours = (APP / "pyproject.toml").read_text()
-    (folder / "pyproject.toml").write_text(ours.replace(f"fedforget.flower.app.apps:{side}", f"{module}:{side}"))
+    text = (APP / "pyproject.toml").read_text()
+    for side in sides:
+        text = text.replace(f"fedforget.flower.app.apps:{side}", f"{module}:{side}")
+    (folder / "pyproject.toml").write_text(text)
     shutil.copy(Path(__file__).with_name(f"{module}.py"), folder)
     return folder
 

@@ -237,7 +237,9 @@ def _times(
 
 
 def _share(rows: Sequence[Row]) -> Entry:
-    return Entry.of([100.0 * row["time_share"] for row in rows if row["note"] is None], digits=1)
+    """Older cells were timed once."""
+    shares = [row.get("time_share") or row["seconds"] / row["training_seconds"] for row in rows if row["note"] is None]
+    return Entry.of([100.0 * share for share in shares], digits=1)
 
 
 def _yes(column: str) -> Any:
