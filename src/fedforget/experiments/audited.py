@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedforget.audit.case import Case
+from fedforget.audit.case import Case, Level
 from fedforget.audit.examine import ORACLES, Examination, examine, examine_oracles, judge
 from fedforget.audit.oracles import oracle_models, oracle_schedule
 from fedforget.errors import FedForgetError
@@ -57,28 +57,28 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
     return figures | measured | cost | {"verdict": judged(scenario, state)}
 
 
-def oracles_of(scenario: Scenario) -> list[State]:
-    """As many as the level takes."""
+def oracles_of(scenario: Scenario, level: Level = "quick") -> list[State]:
+    """As many as the level takes; a scenario is looked at with one level."""
     if "oracles" not in scenario.kept:
         scenario.kept["oracles"] = oracle_models(
-            scenario.federation, scenario.requests, scenario.schedule, ORACLES["quick"], data=scenario.bench.digest
+            scenario.federation, scenario.requests, scenario.schedule, ORACLES[level], data=scenario.bench.digest
         )
     return scenario.kept["oracles"]
 
 
-def fresh_oracle(scenario: Scenario) -> State:
+def fresh_oracle(scenario: Scenario, level: Level = "quick") -> State:
     """One more, which no verdict is held against."""
     if "fresh oracle" not in scenario.kept:
-        schedule = oracle_schedule(scenario.schedule, ORACLES["quick"])
+        schedule = oracle_schedule(scenario.schedule, ORACLES[level])
         start = fresh_start(scenario.federation.model, schedule, RetrainSettings())
         scenario.kept["fresh oracle"] = train(scenario.federation, start, schedule, exclude=scenario.requests)
     return scenario.kept["fresh oracle"]
 
 
-def judged(scenario: Scenario, state: State) -> dict[str, Any]:
+def judged(scenario: Scenario, state: State, level: Level = "quick") -> dict[str, Any]:
     """The verdict on a model; what is read from the oracles and from the model before is read once."""
-    case = Case(scenario.federation, scenario.requests, scenario.schedule, "quick")
-    references = oracles_of(scenario)
+    case = Case(scenario.federation, scenario.requests, scenario.schedule, level)
+    references = oracles_of(scenario, level)
     if "examined" not in scenario.kept:
         examined = examine_oracles(case, references, lambda *_: None)
         scenario.kept["examined"] = (examined, examine(case, scenario.before, references))

@@ -6,7 +6,8 @@
     Retrain    an ensemble from other draws that never saw the target, beside which the rest is measured
 
 On digits an audit with three oracles judges the untouched ensemble, a fresh Retrain, and what forgot, as if nobody knew
-how that was made."""
+how that was made. With S = 4 the other members outvote a poisoned class of 36 samples; there a further cell has half of
+the client's samples poisoned, and eight oracles."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedforget.audit.case import Level
 from fedforget.errors import FedForgetError
 from fedforget.experiments.audited import fresh_oracle, judged
 from fedforget.experiments.columns import Columns, Figure, mean, notes_of, table
@@ -24,7 +26,7 @@ from fedforget.experiments.engine import DEFAULT_CLASS, CellSpec, Experiment, Ro
 from fedforget.experiments.options import Options
 from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
-from fedforget.experiments.summaries import by_setting
+from fedforget.experiments.summaries import by_setting, where
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.federation.rounds import train
 from fedforget.federation.sight import Left
@@ -33,6 +35,7 @@ from fedforget.params import State, digest
 NUMBERS = (1, 2, 4)
 JUDGED = ("digits",)
 """Where an audit is quick."""
+HALF, MOST = "half", NUMBERS[-1]
 ROUNDS = (0, 5)
 INTRODUCTION = """\
 S federations of disjoint clients, served as the mean of their probabilities; a request retrains the shard that holds
@@ -49,6 +52,9 @@ def specs(options: Options) -> list[CellSpec]:
             for shards in NUMBERS[1:2] if options.quick else NUMBERS:
                 scenario = ScenarioSpec((label,), options.seed + trial, shards=shards)
                 found.append(CellSpec(scenario, trial, label, "shards", "default", shards))
+        if options.dataset in JUDGED and not options.quick:
+            scenario = ScenarioSpec((), options.seed + trial, target=HALF, shards=MOST)
+            found.append(CellSpec(scenario, trial, None, "shards", "default", HALF))
     return found
 
 
@@ -71,14 +77,17 @@ def _beside(scenario: Scenario, ours: State) -> dict[str, Any]:
     if scenario.spec.shards > 1:
         twin = train(scenario.federation, scenario.initial, scenario.schedule, exclude=scenario.requests)
         found["same_bits"] = digest(twin) == digest(ours)
-    models = {"before": scenario.before, "retrained": fresh_oracle(scenario), "ours": ours}
+    level: Level = "full" if scenario.spec.target == HALF else "quick"
+    models = {"before": scenario.before, "retrained": fresh_oracle(scenario, level), "ours": ours}
     found["later"] = {name: curve(scenario, model, scenario.measure(model), ROUNDS) for name, model in models.items()}
     if scenario.options.dataset in JUDGED:
-        found["verdicts"] = {name: judged(scenario, model) for name, model in models.items()}
+        found["verdicts"] = {name: judged(scenario, model, level) for name, model in models.items()}
     return found
 
 
 def tables(rows: Sequence[Row]) -> list[Table]:
+    halves = where(rows, "setting", HALF)
+    rows = [row for row in rows if row["setting"] != HALF]
     by_shards = {f"S = {shards}": own for shards, own in by_setting(rows).items()}
     first = {row["seed"]: row for row in rows if row["setting"] == 1}
 
@@ -109,6 +118,9 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     if any(row.get("verdicts") for row in rows):
         said: Columns = {"untouched": _said("before"), "fresh Retrain": _said("retrained"), "ours": _said("ours")}
         found.append(table("Verdicts against three oracles", by_shards, said))
+        if halves:
+            title = "Verdicts against eight oracles, where half of the client's samples are poisoned and withdrawn"
+            found.append(table(title, {f"S = {MOST}": halves}, {**said, "same bits": _same_bits}))
     return found
 
 
