@@ -420,7 +420,7 @@ def test_where_a_model_built_anew_costs_little_more_overwriting_is_not_tried(mon
     assert said[0].startswith("Overwriting is not tried: it would cost not much less here")
     bounded = climb(world, before, THREES, SCHEDULE, LadderSettings(at_most="overwrite"))
     assert [rung.name for rung in bounded.rungs] == ["overwrite"], "it is, where that is all that may be done"
-    monkeypatch.setattr(LADDER_MODULE, "BARGAIN", 10.0)
+    monkeypatch.setattr("fedforget.runs.forecast.BARGAIN", 10.0)
     assert climb(world, before, THREES, SCHEDULE).rungs[0].name == "overwrite"
 
 
