@@ -164,7 +164,7 @@ def test_the_bound_lies_below_the_margin_or_above_it_or_neither(name: str, looks
             (margin - z * error - 1e-6, "passes"), (margin - z * error + 1e-6, "unclear" if error else "accuses"),
             (margin + z * error - 1e-6, "unclear" if error else "passes"), (margin + z * error + 1e-6, "accuses"),
         ]:  # fmt: skip
-            (found,) = judged({name: Reading(value, error)}, looks, " later")
+            (found,) = judged({name: Reading(value, error)}, CLEAN, looks, " later")
             assert (found.name, found.says) == (f"{name} later", says)
             assert found.margin == pytest.approx(margin)
 
@@ -179,7 +179,7 @@ def test_a_share_of_a_model_beyond_its_margin_passes_no_oftener_than_the_level()
         passed = 0.0
         for hits in range(n + 1):
             sight = seen(hits, n, unseen.hits, n)
-            (found, *_) = judged(memory(sight, None), 2)
+            (found, *_) = judged(memory(sight, None), sight, 2)
             if found.says == "passes":
                 log = math.lgamma(n + 1) - math.lgamma(hits + 1) - math.lgamma(n - hits + 1)
                 passed += math.exp(log + hits * math.log(chance) + (n - hits) * math.log(1 - chance))
@@ -301,8 +301,41 @@ def test_the_loss_of_accuracy_has_an_error_that_the_limit_allows_for():
         for lost in range(0, 200, 5):
             after = replace(CLEAN, elsewhere=(Share(450, 500), Share(450 - lost, 500)))
             found = told(BACKDOOR, after, limit=limit)
-            assert (found.word == "harmful") == (lost / 1000 - math.sqrt(0.2 / 1000) > limit)
+            error = math.sqrt(min(200, 100 + 100 + lost + 1)) / 1000
+            assert (found.word == "harmful") == (lost / 1000 - error > limit)
     assert loss_of_accuracy(CLEAN, replace(CLEAN, elsewhere=(Share(), Share()))) is None
+
+
+KNOWN_BY_HEART = seen(250, 250, 469, 500, 938, area=0.547)
+"""2,000 images of MNIST, trained for long: all that was seen, and 94 % of what was not."""
+
+
+def test_of_what_is_known_well_a_small_gap_is_all_that_there_can_be():
+    scout, fresh = seen(210, 250, 424, 500, 832), seen(235, 250, 468, 500, 930, area=0.509)
+    assert seen_in(KNOWN_BY_HEART, scout, 2) == ("gap",)
+    assert told(KNOWN_BY_HEART, fresh, scout=scout).word == "forgotten", "it is a Retrain"
+    assert told(KNOWN_BY_HEART, KNOWN_BY_HEART, scout=scout).word == "not forgotten"
+    half_known = seen(250, 250, 250, 500)
+    (gap, *_) = judged(memory(half_known, scout), half_known, 2)
+    assert gap.margin == pytest.approx(BASE["gap"] + 3 * gap.error), "elsewhere the margin is as it was"
+
+
+def test_where_nothing_is_seen_a_fresh_retrain_that_knows_a_little_less_is_not_called_harmful():
+    found = told(HONEST, replace(HONEST, elsewhere=(Share(450, 500), Share(446, 500))), scout=LEARNT)
+    assert (found.word, found.sees, found.accuracy) == ("not enough evidence", (), pytest.approx(-0.004))
+    assert found.reason.endswith("so passing would prove nothing. The other clients' unseen data is known 0.4 points "
+                                 "worse.")  # fmt: skip
+    assert told(HONEST, HONEST, scout=LEARNT).reason.endswith("would prove nothing.")
+    harmed = told(HONEST, replace(HONEST, elsewhere=(Share(400, 500), Share(400, 500))), scout=LEARNT)
+    assert (harmed.word, harmed.sees) == ("harmful", ())
+
+
+def test_an_exact_model_says_where_nobody_can_tell_what_it_costs_others():
+    nobody = replace(CLEAN, elsewhere=(Share(), Share()))
+    found = told(replace(BACKDOOR, elsewhere=(Share(), Share())), nobody, exact=True)
+    assert found.word == "exact"
+    assert found.reason.endswith("Nobody else holds data out, so what it costs others is not known.")
+    assert told(BACKDOOR, CLEAN, exact=True).reason == "It was trained afresh without the target."
 
 
 # What must hold of any counts.
@@ -366,24 +399,29 @@ def slow_word(
                 found["return"] = (rise - u + then, math.sqrt(sight.target.error**2 + start.target.error**2))
         return found
 
+    base = dict(BASE)
+    if untouched.kind.count:
+        base["gap"] = min(BASE["gap"], (untouched.kind.count - untouched.kind.hits) / untouched.kind.count / 2)
+
     def over(name: str, value: float, error: float, sign: int) -> bool:
-        return value + sign * z * error > BASE[name] + 3 * error
+        return value + sign * z * error > base[name] + 3 * error
 
     first = readings(untouched, None, False)
-    sees = [name for name, (v, e) in first.items() if v + z * e >= BASE[name] + 3 * e and v - z * e > BASE[name]]
+    sees = [name for name, (v, e) in first.items() if v + z * e >= base[name] + 3 * e and v - z * e > base[name]]
     looks = [readings(now), readings(later, now if overwritten else None)]
     if sees and not exact:
         for found in looks:
             if any(name not in found for name in sees):
                 return "not forgotten"
             for name, (v, e) in found.items():
-                if over(name, v, e, -1) or (name in [*sees, "return"] and not v + z * e < BASE[name] + 3 * e):
+                if over(name, v, e, -1) or (name in [*sees, "return"] and not v + z * e < base[name] + 3 * e):
                     return "not forgotten"
     kept = later if overwritten else now
     counted = [sum(share.count for share in sight.elsewhere) for sight in (untouched, kept)]
     if counted[0] and counted[0] == counted[1]:
-        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True)) / counted[0]
-        if (lost > 0) if not sees and not exact else (lost - math.sqrt(0.2 / counted[0]) > limit):
+        lost = sum(a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True))
+        missed = sum(2 * a.count - a.hits - b.hits for a, b in zip(untouched.elsewhere, kept.elsewhere, strict=True))
+        if (lost - math.sqrt(min(0.2 * counted[0], missed + 1))) / counted[0] > limit:
             return "harmful"
     one, other = untouched.known, kept.known
     if overwritten and one is not None and other is not None and other < one / 2:
@@ -423,7 +461,7 @@ def test_who_says_that_more_of_its_target_is_known_never_brings_the_rung_down(n:
     for kind in {0, n // 2, n}:
         last: dict[str, int] = {}
         for hits in range(n + 1):
-            for item in judged(memory(seen(hits, n, kind, n), SCOUT), 2):
+            for item in judged(memory(seen(hits, n, kind, n), SCOUT), seen(n, n, kind, n), 2):
                 place = order.index(item.says)
                 assert place >= last.get(item.name, 0), (item.name, hits)
                 last[item.name] = place

@@ -131,7 +131,12 @@ def test_a_share_has_the_error_of_agresti_and_coull():
     for hits, count in [(0, 0), (0, 5), (5, 5), (30, 100), (1999, 2000)]:
         p = (hits + 2) / (count + 4)
         assert Share(hits, count).error == pytest.approx(math.sqrt(p * (1 - p) / (count + 4)))
-    assert difference_error(500) == pytest.approx(0.02)
+
+
+def test_two_models_cannot_differ_by_more_than_both_of_them_miss():
+    assert difference_error(Share(200, 500), Share(300, 500)) == pytest.approx(0.02), "a fifth of 500 changes sides"
+    assert difference_error(Share(490, 500), Share(485, 500)) == pytest.approx(math.sqrt(26) / 500)
+    assert difference_error(Share(5, 5), Share(5, 5)) == pytest.approx(0.2)
 
 
 def test_what_is_known_elsewhere_counts_each_label_as_often_as_the_target_does():
@@ -172,6 +177,8 @@ def test_an_askers_answers_change_nothing_of_the_accuracy():
         (0, {"area": math.nan}),
         (2, {"hits/3": 10.0**6}),
         (2, {"count/3": -5.0}),
+        (2, {"count/3": 10.0**6}),
+        (2, {"held/size": -5.0}),
     ],
 )
 def test_counts_that_cannot_be_are_refused_by_name(client: int, lie: dict[str, float]):
@@ -191,7 +198,7 @@ def test_of_many_clients_ten_are_drawn_and_look_at_a_thousand_samples_together()
     assert world.asked(CountElsewhere) == asked, "the same ones at every look, or looks could not be compared"
     per_client = {reply.client: reply.gradient_evaluations for task, reply in world.log if type(task) is CountElsewhere}
     assert set(per_client.values()) == {0.4 * ELSEWHERE / MOST_CLIENTS}
-    assert sight.accuracy.count == 2 * ELSEWHERE / MOST_CLIENTS, "all 180 that they hold in common, and no thousand"
+    assert sight.accuracy.count == 180, "all that they hold in common, and no thousand"
 
 
 def test_clients_that_hold_the_same_samples_look_at_different_ones():
@@ -201,6 +208,19 @@ def test_clients_that_hold_the_same_samples_look_at_different_ones():
     ]
     held = half_of(world.client(0), "steer", 0).labels.bincount(minlength=10).tolist()
     assert [sum(numbers[f"count/{label}"] for numbers in told) for label in range(10)] == held, "three times 60 of 180"
+
+
+def test_who_claims_to_hold_what_another_holds_silences_nobody():
+    """Client 1 sends client 2's fingerprint and says that it knows nothing."""
+    world, state = make(apart=True)
+    (other,) = world.ask(CountElsewhere(seed=0, threads=1, most=334), state, [2])
+    nothing = {name: 0.0 for name in other.numbers if name.startswith("hits/")}
+    world.lies = {1: {**nothing, "held": other.numbers["held"]}}
+    sight = seen(world, state)
+    world.lies = {1: nothing}
+    openly = seen(world, state)
+    assert sight.accuracy.count < openly.accuracy.count, "the two count as one"
+    assert sight.accuracy.value > openly.accuracy.value, "so the lie weighs less, and client 2 is heard"
 
 
 def test_two_that_ask_are_counted_together():

@@ -182,7 +182,8 @@ def test_the_trainings_are_parts_of_the_one_before_without_the_target(
 
 
 def slow_needs_more(accuracies: list[Share], before: Share, within: float) -> bool:
-    back = before.hits / before.count - within - math.sqrt(0.2 / before.count)
+    missed = 2 * before.count - before.hits - accuracies[-1].hits
+    back = before.hits / before.count - within - math.sqrt(min(0.2 * before.count, missed + 1)) / before.count
     shares = [share.hits / share.count for share in accuracies]
     return shares[-1] < back and (len(shares) == 1 or shares[-1] > shares[-2] + 0.005)
 

@@ -14,7 +14,8 @@ kind, U the other clients' unseen data; r, k, u the shares that a model gives th
 Each is 0 for data that was never seen, up to what fresh Retrains differ by. So a measure with value v and standard
 error e has the margin
 
-    m = base + 3 e                              `BASE`, fixed on fresh Retrains (docs/decisions/check.md)
+    m = base + 3 e                              `BASE`, fixed on fresh Retrains (docs/decisions/check.md); of the gap
+                                                at most half of what the untouched model does not know of K
 
     passes   v + z e < m: the upper confidence bound lies below the margin
     sees     the untouched model does not pass, and v - z e > base there: here this measure can tell
@@ -22,7 +23,7 @@ error e has the margin
 
 where z leaves LEVEL / looks at each end. A rung is `forgotten` if some measure sees, every measure that sees passes, at
 once and after a further round, and none accuses. Where no measure sees, a pass would prove nothing: the word is
-`not enough evidence`, and a model that knows other data any worse is not used."""
+`not enough evidence`, and who climbs does not use a model that knows other data any worse."""
 
 from __future__ import annotations
 
@@ -151,11 +152,18 @@ def memory(
     return found
 
 
-def judged(readings: Mapping[str, Reading], looks: int, when: str = "") -> list[Measured]:
+def base_of(name: str, untouched: Sight) -> float:
+    """Of data that is known well no gap is large: at 94 % of K, 6 points are all that there can be."""
+    if name != "gap" or not untouched.kind.count:
+        return BASE[name]
+    return min(BASE[name], (1 - untouched.kind.value) / 2)
+
+
+def judged(readings: Mapping[str, Reading], untouched: Sight, looks: int, when: str = "") -> list[Measured]:
     """Each measure beside its margin."""
     z, found = quantile(looks), []
     for name, reading in readings.items():
-        margin = BASE[name] + ERRORS * reading.error
+        margin = base_of(name, untouched) + ERRORS * reading.error
         low, high = reading.value - z * reading.error, reading.value + z * reading.error
         says: Literal["passes", "accuses", "unclear"] = (
             "passes" if high < margin else "accuses" if low > margin else "unclear"
@@ -171,9 +179,9 @@ def quantile(looks: int) -> float:
 
 def seen_in(untouched: Sight, scout: Sight | None, looks: int) -> tuple[str, ...]:
     """The measures by which the untouched model is told from one that never saw R."""
-    measured, z = judged(memory(untouched, scout), looks), quantile(looks)
+    measured, z = judged(memory(untouched, scout), untouched, looks), quantile(looks)
     failed = [item for item in measured if item.says != "passes"]
-    return tuple(item.name for item in failed if item.value - z * item.error > BASE[item.name])
+    return tuple(item.name for item in failed if item.value - z * item.error > base_of(item.name, untouched))
 
 
 def check(
@@ -191,9 +199,10 @@ def check(
     Of a model that was only `overwritten` a rise in the further round accuses it, and the later model is kept. Of one
     that never saw R, and is `exact`, only the accuracy is asked for."""
     sees = seen_in(untouched, scout, looks)
-    measured = judged(memory(model, scout, None, overwritten), looks)
+    measured = judged(memory(model, scout, None, overwritten), untouched, looks)
     if later is not None:
-        measured += judged(memory(later, scout, model if overwritten else None, overwritten), looks, LATER)
+        now = model if overwritten else None
+        measured += judged(memory(later, scout, now, overwritten), untouched, looks, LATER)
     kept = later if later is not None and overwritten else model
     lost = loss_of_accuracy(untouched, kept)
     accuracy = None if lost is None else -lost.value
@@ -210,15 +219,15 @@ def check(
     missing = [name for name in asked if name not in {item.name for item in measured}]
     if missing and not exact:
         return told("not forgotten", f"{missing[0].capitalize()} could not be measured on the model that forgot.")
-    nothing = not sees and not exact
-    if lost is not None and (lost.value > 0 if nothing else lost.value - lost.error > limit):
-        return told("harmful", f"The other clients' unseen data is known {100 * lost.value:.1f} points worse.")
+    worse = "" if lost is None else f"The other clients' unseen data is known {100 * lost.value:.1f} points worse."
+    if lost is not None and lost.value - lost.error > limit:
+        return told("harmful", worse)
     if overwritten and class_lost(untouched, kept):
         return told("harmful", CLASS_LOST)
     if exact:
-        return told("exact", NEVER_SAW)
-    if nothing:
-        return told("not enough evidence", NOTHING_SEEN)
+        return told("exact", NEVER_SAW if lost is not None else f"{NEVER_SAW} {COST_UNKNOWN}")
+    if not sees:
+        return told("not enough evidence", f"{NOTHING_SEEN} {worse}" if lost and lost.value > 0 else NOTHING_SEEN)
     names = ", ".join(sees)
     why = f"No measure tells it from a model that never saw the target; on the model before, {names} did."
     return told("forgotten", why)
@@ -226,6 +235,7 @@ def check(
 
 LATER = " one round later"
 NEVER_SAW = "It was trained afresh without the target."
+COST_UNKNOWN = "Nobody else holds data out, so what it costs others is not known."
 CLASS_LOST = "Unseen data with the target's labels, which other clients hold too, is hardly known any more."
 NOTHING_SEEN = "Nothing tells the model before from one that never saw the target, so passing would prove nothing."
 
@@ -235,7 +245,7 @@ def loss_of_accuracy(before: Sight, after: Sight) -> Reading | None:
     one, other = before.accuracy, after.accuracy
     if not one.count or one.count != other.count:
         return None
-    return Reading(one.value - other.value, difference_error(one.count))
+    return Reading(one.value - other.value, difference_error(one, other))
 
 
 def _sentence(item: Measured) -> str:

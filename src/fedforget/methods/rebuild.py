@@ -198,7 +198,7 @@ def needs_more(accuracies: Sequence[Share], before: Share, within: float, rising
     latest = accuracies[-1]
     if not before.count or latest.count != before.count:
         return False
-    if latest.value >= before.value - within - difference_error(before.count):
+    if latest.value >= before.value - within - difference_error(before, latest):
         return False
     return len(accuracies) == 1 or latest.value > accuracies[-2].value + rising
 

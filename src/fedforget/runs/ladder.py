@@ -272,10 +272,11 @@ class _Climber:
         return found, kept
 
     def _told(self, found: Check) -> tuple[str, str]:
-        """The word and the reason of a rung that was checked."""
+        """The word and the reason of a rung that was checked. Where nothing is seen, nothing may be lost."""
         if found.word == "forgotten" and self._leaves_unseen:
             return "not enough evidence", HELD_NOTHING
-        if found.word == "harmful" and not found.sees:
+        worse = found.word == "harmful" or (found.accuracy or 0.0) < 0
+        if worse and not found.sees and found.word != "exact":
             return "not enough evidence", f"{found.reason} {STAYS}"
         return found.word, found.reason
 
