@@ -164,7 +164,7 @@ def test_a_climb_that_ends_with_the_target_in_the_model_says_so(
     grid = own_grid(tmp_path, own_app(with_test_data))
     before = start(fedavg(), grid, ArrayRecord(network().state_dict()), 6).arrays
     found = Check(word, "So says the check.", ("excess",))  # type: ignore[arg-type]
-    monkeypatch.setattr("fedforget.runs.ladder.check", lambda *_, **__: found)
+    monkeypatch.setattr("fedforget.runs.reference.check", lambda *_, **__: found)
     strategy = Forget(fedavg(), network, **TRAINING)
     strategy.request(partition=0, label=2, lowest="rebuild", at_most="rebuild")
     with caplog.at_level("INFO", "flwr"):

@@ -186,7 +186,7 @@ def test_a_request_that_ended_with_the_target_in_the_model_can_be_made_again(
     def pessimist(*words: Any, **more: Any) -> Check:
         return replace(real_check(*words, **more), word=word)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("fedforget.runs.ladder.check", pessimist)
+    monkeypatch.setattr("fedforget.runs.reference.check", pessimist)
     folder, states, words = tmp_path / "app", list[bool](), list[str]()
 
     def each(number: int) -> None:

@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch.nn import functional as F
 
+from fedforget.audit.check import CheckWord
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import fresh_oracle, judged
 from fedforget.experiments.columns import Columns, mean, table
@@ -29,14 +30,18 @@ from fedforget.experiments.pages import command, provenance_of
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
 from fedforget.experiments.summaries import grouped, method_name
 from fedforget.experiments.tables import Table
+from fedforget.federation.cost import Meter
 from fedforget.federation.training import minibatches
-from fedforget.methods import METHODS
+from fedforget.methods import METHODS, LadderSettings
 from fedforget.params import State, copy_state, state_of, trainable
+from fedforget.runs.forecast import Forecast
+from fedforget.runs.reference import Eyes
 from fedforget.seeds import derive_generator
 
 SUBJECTS = ("untouched", "retrained", "noisy head", "masked", "last layer", "ascent")
 SEEDS = 10
 WORDS = ("forgotten", "not forgotten", "over-forgotten", "not enough evidence")
+CHECK_WORDS = [word for word in get_args(CheckWord) if word != "exact"]
 WORLDS = {
     "digits": "A backdoored class (digits: class 3 of client 0, 20 rounds)",
     "mnist": "Clean samples that are memorised (4 x 500 of MNIST, 40 rounds; half of client 0's)",
@@ -44,7 +49,8 @@ WORLDS = {
 INTRODUCTION = """\
 Models of which the truth is known, judged with three oracles (level `quick`). A number counts seeds. `untouched`
 remembers, `retrained` is a fresh oracle; the next three hide the memory; `ascent` climbed the target's loss too far.
-Below them are methods, of which the audit is to find out."""
+Below them are methods, of which the audit is to find out. Cells of later seeds say what the ladder's
+[check](../decisions/check.md) says of the same models; both together are on [the ladder's page](ladder.md)."""
 
 
 def specs(options: Options) -> list[CellSpec]:
@@ -69,7 +75,20 @@ def run(spec: CellSpec, scenario: Scenario) -> dict[str, Any]:
         figures = scenario.measure(state)
     except FedForgetError as error:
         return {"note": str(error)}
-    return {name: figures[name] for name in ("test_acc", "bd_acc")} | {"verdict": judged(scenario, state)}
+    verdict, check = judged(scenario, state), checked(scenario, state, begins_before=spec.method in METHODS)
+    return {name: figures[name] for name in ("test_acc", "bd_acc")} | {"verdict": verdict, "check": check}
+
+
+def checked(scenario: Scenario, state: State, *, begins_before: bool) -> dict[str, Any]:
+    """What the ladder's check says of a model; of one that begins from the model before, as of one overwritten."""
+    eyes = Eyes(Meter(scenario.federation), scenario.requests, (), scenario.schedule)
+    if "reference" not in scenario.kept:
+        forecast = Forecast.of(eyes.meter, scenario.requests, (), scenario.schedule)
+        found = eyes.reference(scenario.before, forecast.left, forecast.retrain, None, needs_held_out=False)
+        scenario.kept["reference"] = (found, forecast.left)
+    reference, left = scenario.kept["reference"]
+    limit = LadderSettings().limit + left.loss(reference.untouched.accuracy)
+    return eyes.check(reference, state, limit, overwritten=begins_before)[0].to_json()
 
 
 def subject(spec: CellSpec, scenario: Scenario) -> State:
@@ -121,11 +140,17 @@ def tables(rows: Sequence[Row]) -> list[Table]:
     def said(word: str) -> Callable[[Sequence[Row]], str]:
         return lambda own: str(sum(row["verdict"]["word"] == word for row in own if row.get("verdict")) or "")
 
+    def check_said(word: str) -> Callable[[Sequence[Row]], str]:
+        return lambda own: str(sum(row["check"]["word"] == word for row in own) or "")
+
     columns: Columns = {
         "Test Acc": mean("test_acc", digits=1), "R as trained": mean("bd_acc", digits=1),
         **{word: said(word) for word in WORDS},
     }  # fmt: skip
-    return [table(WORLDS[rows[0]["dataset"]], _models(rows), columns, first="model")]
+    told: Columns = {word: check_said(word) for word in CHECK_WORDS}
+    asked = [row for row in rows if row.get("check")]
+    second = [table("What the ladder's check says of them", _models(asked), told, first="model")] if asked else []
+    return [table(WORLDS[rows[0]["dataset"]], _models(rows), columns, first="model"), *second]
 
 
 def _models(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -155,7 +180,10 @@ def _accusers(rows: Sequence[Row]) -> Table:
 def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
     parts = ["# Is the audit right?", INTRODUCTION]
     for rows in cells.values():
-        parts += [tables(rows)[0].to_markdown(), f"{command(CALIBRATION, rows)} {provenance_of(rows)}"]
+        parts += [
+            *(table.to_markdown() for table in tables(rows)),
+            f"{command(CALIBRATION, rows)} {provenance_of(rows)}",
+        ]
     return [*parts, _accusers([row for rows in cells.values() for row in rows]).to_markdown()]
 
 

@@ -17,12 +17,14 @@ from typing import Any, get_args
 from fedforget.audit.check import CheckWord
 from fedforget.errors import FedForgetError, InputError
 from fedforget.experiments.audited import judged, oracles_of
+from fedforget.experiments.calibration import CALIBRATION
 from fedforget.experiments.configurations import CONFIGURATIONS
 from fedforget.experiments.durability import curve
 from fedforget.experiments.engine import CellSpec, Experiment, Row
 from fedforget.experiments.options import Options
-from fedforget.experiments.pages import command, provenance_of, write_block
+from fedforget.experiments.pages import command, provenance_of, rows_in, write_block
 from fedforget.experiments.scenario import Scenario, ScenarioSpec
+from fedforget.experiments.stops import against_the_truth, said_in_climbs, said_of_models
 from fedforget.experiments.summaries import by_setting
 from fedforget.experiments.tables import DASH, Entry, Table
 from fedforget.methods import LADDER
@@ -243,7 +245,9 @@ def overview(cells: Mapping[str, Sequence[Row]], folder: Path) -> list[str]:
         parts += [f"## {name}", f"{command(EXPERIMENT, rows)} {provenance_of(rows)} Every cell: "
                   f"[ladder-{name}.md](ladder-{name}.md)."]  # fmt: skip
         parts += [table.to_markdown() for table in (ended(rows), _figures(rows), checked(rows))]
-    return parts
+    models = {f"calibration, {name}": said_of_models(rows) for name, rows in rows_in(folder, CALIBRATION).items()}
+    climbs = {name: said_in_climbs(rows) for name, rows in cells.items()}
+    return [*parts, against_the_truth(climbs | {name: said for name, said in models.items() if said}).to_markdown()]
 
 
 BLOCK = "ladder-table"

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check, check
+from fedforget.audit.check import NEVER_SAW, NOTHING_SEEN, Check
 from fedforget.audit.verdict import by_construction
 from fedforget.errors import DivergedError, InputError
 from fedforget.federation.cost import CheckpointStore, Cost, Meter
@@ -35,7 +35,7 @@ from fedforget.requests import ErasureRequest
 from fedforget.runs.climb import NOT_KEPT, STAYS, Climb, KeptRungs, Rung
 from fedforget.runs.forecast import Forecast
 from fedforget.runs.own_training import OwnTraining, retrained_by
-from fedforget.runs.reference import LOOKS, Eyes, Reference
+from fedforget.runs.reference import Eyes, Reference
 
 
 def forget(
@@ -252,24 +252,13 @@ class _Climber:
         return _Tried(rung, made, note["curves"])
 
     def _check(self, name: str, made: Forgetting) -> tuple[Check, State]:
-        """The check, now and one further round on, and the model that is kept.
-
-        The further round mends what overwriting spoiled, so there its model is kept. A rebuilt model was trained to its
-        end, and a round at the full rate takes accuracy away again: there the round only shows what comes back. Where
-        nothing is seen, or nothing could come back, the round would prove nothing, and is not made."""
+        """The check, and the model that is kept."""
         assert self._reference is not None
-        untouched, overwritten = self._reference.untouched, name == "overwrite"
+        limit = self._settings.limit + self._forecast.left.loss(self._reference.untouched.accuracy)
         with self._meter.measured():
-            now, later, kept = self._eyes.look(made.state), None, made.state
-            if self._sees and not made.exact:
-                further = self._eyes.a_round_on(made.state)
-                later, kept = self._eyes.look(further), further if overwritten else kept
-        limit = self._settings.limit + self._forecast.left.loss(untouched.accuracy)
-        found = check(
-            untouched, now, later, self._reference.scout,
-            looks=LOOKS, limit=limit, overwritten=overwritten, exact=made.exact,
-        )  # fmt: skip
-        return found, kept
+            return self._eyes.check(
+                self._reference, made.state, limit, overwritten=name == "overwrite", exact=made.exact
+            )  # fmt: skip
 
     def _told(self, found: Check) -> tuple[str, str]:
         """The word and the reason of a rung that was checked. Where nothing is seen, nothing may be lost."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
-from fedforget.audit.check import CheckBeside, seen_in
+from fedforget.audit.check import Check, CheckBeside, check, seen_in
 from fedforget.federation.beside import Left, Sight, look
 from fedforget.federation.cost import Cost, Meter
 from fedforget.federation.rounds import Schedule, further_round, run_round
@@ -75,6 +75,24 @@ class Eyes:
             share = min(1.0, FURTHER * schedule.rounds * schedule.epochs)
             task = replace(ordinary, epochs=1, share=share, min_samples=MIN_SAMPLES, purpose="check")
             return run_round(self.meter, model, task)
+
+    def check(
+        self, reference: Reference, model: State, limit: float, *, overwritten: bool = False, exact: bool = False
+    ) -> tuple[Check, State]:
+        """What the check says of a rung's model, now and one further round on, and the model that is kept.
+
+        The further round mends what overwriting spoiled, so there its model is kept. A rebuilt model was trained to its
+        end, and a round at the full rate takes accuracy away again: there the round only shows what comes back. Where
+        nothing is seen, or nothing could come back, the round would prove nothing, and is not made."""
+        now, later, kept = self.look(model), None, model
+        if reference.sees and not exact:
+            further = self.a_round_on(model)
+            later, kept = self.look(further), further if overwritten else model
+        found = check(
+            reference.untouched, now, later, reference.scout,
+            looks=LOOKS, limit=limit, overwritten=overwritten, exact=exact,
+        )  # fmt: skip
+        return found, kept
 
     def reference(
         self, before: State, left: Left, retrain: float, kept: KeptRungs | None, *, needs_held_out: bool
