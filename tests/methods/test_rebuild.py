@@ -154,7 +154,7 @@ def test_the_second_break_where_nothing_can_be_measured():
     ("normalised", "trainings"),
     [
         (True, [("between", 0.03, 1.0, 1.0), ("rebuilding 0", 0.10, 1.0, 0.01)]),
-        (False, [("scout", 0.06, 1.0, 0.01), ("rebuilding 0", 0.18, 2.0, 0.01)]),
+        (False, [("scout", 0.06, 1.0, 0.01), ("rebuilding 0", 0.18, 2.0, 0.5)]),
     ],
 )
 def test_the_trainings_are_parts_of_the_one_before_without_the_target(

@@ -19,7 +19,7 @@ be noise is no reason to break harder):
 
 **None follows it.** Such a network forgets only when less than a tenth of its weights is left. Then nothing is left
 either: a fresh model, the ladder's scout, is trained on for a part of the training that there once was, at a rate that
-begins higher and falls to almost nothing. That is a brief Retrain, and exact like it: the model never saw R.
+begins higher and falls. That is a brief Retrain, and exact like it: the model never saw R.
 
     theta <- scout                            then `anew` of the training, `steps` of a client at the least
 
@@ -75,7 +75,9 @@ class RebuildSettings:
     most: float = 0.32
     """but no longer than this."""
     rate: float = 2.0
-    """The learning rate there, at the beginning."""
+    """The learning rate there, as a part of the schedule's: at the beginning,"""
+    last_rate: float = 0.5
+    """and in the last round. A round at almost nothing would be one of few for nothing."""
     again: float = 0.05
     """How long each time that the last training is repeated,"""
     times: int = 3
@@ -90,7 +92,8 @@ class RebuildSettings:
             "Rebuild",
             self,
             above_zero=[
-                "first", "hardest", "left", "between", "after", "anew", "steps", "most", "rate", "again", "times",
+                "first", "hardest", "left", "between", "after", "anew", "steps", "most", "rate", "last_rate", "again",
+                "times",
             ],
         )  # fmt: skip
         for name in ("first", "hardest", "left"):
@@ -120,7 +123,7 @@ def rebuild(
         with federation.stage("looking"):
             return look(federation, model, task, schedule)
 
-    def trained(model: State, part: float, purpose: str, rate: float, last_rate: float = NEARLY_NOTHING) -> State:
+    def trained(model: State, part: float, purpose: str, rate: float, last_rate: float) -> State:
         with federation.stage("rebuilding"):
             return train_part(
                 federation, model, schedule, part, exclude, purpose,
@@ -129,10 +132,10 @@ def rebuild(
 
     turned = kernel_to_turn(federation.model)
     before = steered(state)
-    seen, stays, rate = [before], [1.0], 1.0
+    seen, stays = [before], [1.0]
     if turned is None:
         federation.exact = never_saw(federation, schedule)
-        current, rate = scout or train_scout(federation, schedule, left, exclude), settings.rate
+        current = scout or train_scout(federation, schedule, left, exclude)
         stays.append(0.0)
     else:
         current = broken(federation.model, state, settings.first, turned, schedule.seed, 0)
@@ -146,7 +149,8 @@ def rebuild(
     first, within = len(seen), settings.within + left.loss(before.accuracy)
     for time in range(settings.times):
         part = settings.again if time else last_part(federation.model, schedule, left, settings)
-        current = trained(current, part, f"rebuilding {time}", 1.0 if time else rate)
+        begins, ends = (1.0, NEARLY_NOTHING) if time or turned is not None else (settings.rate, settings.last_rate)
+        current = trained(current, part, f"rebuilding {time}", begins, ends)
         seen.append(steered(current))
         if not needs_more([sight.accuracy for sight in seen[first:]], before.accuracy, within, settings.rising):
             break
